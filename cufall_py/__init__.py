@@ -1,0 +1,39 @@
+"""cufall: how busy the tensor pipe of every GPU is, many times a second, from outside.
+
+Importing this loads no driver, no CUPTI and no pandas; names are fetched when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["CufallError", "Frame", "Plan", "Samples", "Session", "Wanted", "__version__"]
+
+if TYPE_CHECKING:
+    from .errors import CufallError
+    from .frames import Frame
+    from .plan import Plan
+    from .resolve import Wanted
+    from .samples import Samples
+    from .session import Session
+
+_HOMES = {
+    "CufallError": "errors",
+    "Frame": "frames",
+    "Plan": "plan",
+    "Samples": "samples",
+    "Session": "session",
+    "Wanted": "resolve",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

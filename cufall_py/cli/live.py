@@ -1,0 +1,109 @@
+"""`cufall live`: frames to a terminal, a pipe or a CSV as they come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from cufall_py.errors import UsageError
+
+from . import say
+from .options import option, plan_from, sampling_options
+
+if TYPE_CHECKING:
+    from cufall_py.frames import Frame
+    from cufall_py.session import Session
+
+LEAST_WIDTH, MOST_WIDTH = 1, 1000
+
+
+@click.command()
+@sampling_options
+@option("--duration-sec", type=float, default=0.0, metavar="S", help="End after this many seconds; 0: at Ctrl-C.")
+@option("--width", type=int, default=32, show_default=True, metavar="N", help="Characters of a band.")
+@option("--no-labels", is_flag=True, help="Bands alone, without names and values.")
+@option("--color", is_flag=True, help="Colour the bands by what is lit in each character.")
+@option("--no-flush", is_flag=True, help="Let lines wait in the output buffer.")
+@option(
+    "--csv",
+    "csv_path",
+    default="",
+    metavar="FILE|-",
+    help="Write frames as CSV; - writes them in place of the view.",
+)
+def live(**options: Any) -> None:
+    """Watch: a line a frame, a band a GPU and metric."""
+    from cufall_py.session import Session
+
+    plan = plan_from(options)
+    duration_s = _checked(options)
+    with ExitStack() as stack:
+        file = _open_csv(options["csv_path"], stack)
+        session = stack.enter_context(Session(plan, say))
+        sinks = _sinks(session, file, options)
+        try:
+            for frame in session.frames(duration_s):
+                for sink in sinks:
+                    sink(frame)
+        finally:
+            say(session.cost().line())
+    session.check()
+
+
+def _checked(options: dict[str, Any]) -> float:
+    duration_s: float = options["duration_sec"]
+    if not 0 <= duration_s < 1e9:
+        raise UsageError(f"--duration-sec {duration_s:g}: must be from 0 to 1e9")
+    if not LEAST_WIDTH <= options["width"] <= MOST_WIDTH:
+        raise UsageError(f"--width {options['width']}: must be from {LEAST_WIDTH} to {MOST_WIDTH}")
+    return duration_s
+
+
+def _open_csv(path: str, stack: ExitStack) -> TextIO | None:
+    if not path:
+        return None
+    if path == "-":
+        return sys.stdout
+    try:
+        return stack.enter_context(open(path, "w", encoding="utf-8", newline=""))
+    except OSError as error:
+        raise UsageError(f"--csv {path}: {error.strerror}") from None
+
+
+def _sinks(session: Session, file: TextIO | None, options: dict[str, Any]) -> list[Callable[[Frame], None]]:
+    sinks = []
+    if file:
+        sinks.append(_csv_sink(session, file, not options["no_flush"]))
+    if file is not sys.stdout:
+        sinks.append(_waterfall_sink(session, options))
+    return sinks
+
+
+def _csv_sink(session: Session, file: TextIO, flush: bool) -> Callable[[Frame], None]:
+    from cufall_py.export.csv import CsvWriter
+
+    writer = CsvWriter(file, session.opened)
+
+    def write(frame: Frame) -> None:
+        writer.write(frame)
+        if flush:
+            file.flush()
+
+    return write
+
+
+def _waterfall_sink(session: Session, options: dict[str, Any]) -> Callable[[Frame], None]:
+    from cufall_py.views.waterfall import row
+
+    ordinals = [opened.device.ordinal for opened in session.opened]
+    metrics = session.opened[0].metrics.metrics
+    labels, colour = not options["no_labels"], options["color"]
+
+    def write(frame: Frame) -> None:
+        print(row(frame, ordinals, metrics, options["width"], labels, colour), flush=not options["no_flush"])
+
+    return write

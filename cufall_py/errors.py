@@ -1,0 +1,73 @@
+"""Everything cufall raises on purpose, each with the exit code it ends a command with.
+
+CufallError (1, could not run)
+├── UsageError (2)
+├── InvalidMeasurement (4)
+└── SourceError (1)
+    ├── LibraryProblem      CUPTI is missing, incomplete, mixed or too old
+    ├── NoGpu               no driver, or no GPU that was asked for
+    ├── CountersDenied      the driver keeps the counters from this user
+    ├── CountersOwned       another profiler holds the GPU's PM unit
+    └── Unsupported         this GPU, platform or counter set cannot be sampled
+"""
+
+from __future__ import annotations
+
+
+class CufallError(Exception):
+    """A failure a person can act on: its text is one line that says what failed and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(CufallError):
+    """What was asked for is not something cufall can be asked for."""
+
+    exit_code = 2
+
+
+class InvalidMeasurement(CufallError):
+    """It ran, but what it measured cannot be used."""
+
+    exit_code = 4
+
+
+class SourceError(CufallError):
+    """A source could not be opened or stopped giving samples."""
+
+
+class LibraryProblem(SourceError):
+    """CUPTI is missing, incomplete, mixed or too old."""
+
+
+class NoGpu(SourceError):
+    """No driver, or no GPU that was asked for."""
+
+
+class CountersDenied(SourceError):
+    """The driver keeps the counters from this user."""
+
+
+class CountersOwned(SourceError):
+    """Another profiler holds the GPU's PM unit."""
+
+
+class Unsupported(SourceError):
+    """This GPU, platform or counter set cannot be sampled."""
+
+
+ERRORS: dict[str, type[CufallError]] = {
+    kind.__name__: kind
+    for kind in (
+        CufallError,
+        UsageError,
+        InvalidMeasurement,
+        SourceError,
+        LibraryProblem,
+        NoGpu,
+        CountersDenied,
+        CountersOwned,
+        Unsupported,
+    )
+}
+"""By name, so that an error crosses a pipe and is raised again as what it was."""

@@ -1,0 +1,1 @@
+"""Frames and samples to files that other programs read."""

@@ -1,0 +1,79 @@
+"""Frames as CSV: a row a frame, GPU and metric; empty where nothing was measured."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TextIO
+
+from cufall_py.frames import Frame
+from cufall_py.sources import Opened
+
+HEADER = (
+    "time",
+    "start_ns",
+    "gpu",
+    "uuid",
+    "metric",
+    "mean",
+    "min",
+    "max",
+    "samples_expected",
+    "samples_got",
+    "coverage",
+    "sample_us",
+    "source",
+    "counters",
+    "asked",
+)
+
+
+class CsvWriter:
+    """Writes the header at once and a frame's rows when it comes. Ratios are 0..1."""
+
+    def __init__(self, file: TextIO, gpus: Sequence[Opened]) -> None:
+        self._gpus = gpus
+        self._file = file
+        self._writer = csv.writer(file, lineterminator="\n")
+        self._writer.writerow(HEADER)
+
+    def write(self, frame: Frame) -> None:
+        time = iso_time(frame.start_ns)
+        for k, opened in enumerate(self._gpus):
+            for j, metric in enumerate(opened.metrics.metrics):
+                self._writer.writerow(
+                    [
+                        time,
+                        frame.start_ns,
+                        opened.device.ordinal,
+                        opened.device.uuid,
+                        metric.label,
+                        _value(frame.mean[k, j]),
+                        _value(frame.minimum[k, j]),
+                        _value(frame.maximum[k, j]),
+                        _value(frame.expected[k]),
+                        int(frame.got[k]),
+                        _value(frame.coverage[k]),
+                        _value(frame.period_ns / frame.expected[k] / 1000),
+                        opened.source,
+                        metric.formula,
+                        metric.asked,
+                    ]
+                )
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def iso_time(start_ns: int) -> str:
+    """Local time with its offset, to the nanosecond."""
+    seconds, rest = divmod(start_ns, 1_000_000_000)
+    local = datetime.fromtimestamp(seconds, timezone.utc).astimezone()
+    offset = local.strftime("%z")
+    return f"{local:%Y-%m-%dT%H:%M:%S}.{rest:09d}{offset[:3]}:{offset[3:]}"
+
+
+def _value(number: float) -> str:
+    return "" if math.isnan(number) else f"{number:.9g}"

@@ -1,0 +1,155 @@
+"""Frames: all GPUs over one period, put together from batches as they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .metrics import MetricSet
+from .samples import Floats, Fold, Ints, Samples, fold, merge
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Every GPU from `start_ns` (Unix epoch, a multiple of `period_ns`) on.
+
+    `mean`, `minimum`, `maximum` (gpus, metrics) are NaN where nothing was measured: means are quotients
+    of sums, extremes those of the samples that touch the frame. `covered_ns`, `got` (gpus,) say how much
+    was measured; `expected` (gpus,) how many samples a whole frame has, at the period they come in.
+    """
+
+    start_ns: int
+    period_ns: int
+    mean: Floats
+    minimum: Floats
+    maximum: Floats
+    covered_ns: Floats
+    got: Ints
+    expected: Floats
+
+    @property
+    def coverage(self) -> Floats:
+        """(gpus,) share of the frame that was measured, 0..1."""
+        return self.covered_ns / self.period_ns
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.period_ns
+
+
+class Framer:
+    """Turns batches of samples into frames, oldest first, each once.
+
+    A frame is ready when every live GPU has reached its end, or `wait_ns` after it. Samples that come
+    later still are counted in `late` and change no frame.
+    """
+
+    def __init__(self, sets: list[MetricSet], frame_ns: int, wait_ns: int) -> None:
+        self._sets, self._frame_ns, self._wait_ns = sets, frame_ns, wait_ns
+        self._folds: list[list[Fold]] = [[] for _ in sets]
+        self._reached = [0] * len(sets)
+        self._period_ns = [0.0] * len(sets)
+        self._next_ns = 0
+        self.late = [0] * len(sets)
+
+    def add(self, gpu: int, samples: Samples) -> None:
+        """Take a batch of GPU number `gpu` of the sets."""
+        late = samples.end_ns <= self._next_ns if self._next_ns else np.zeros(len(samples), bool)
+        self.late[gpu] += int(late.sum())
+        if late.all():
+            return
+        batch = samples[~late]
+        self._period_ns[gpu] = float(np.median(batch.end_ns - batch.start_ns))
+        self._folds[gpu].append(fold(batch, self._frame_ns, self._sets[gpu]))
+        self._reached[gpu] = int(batch.end_ns[-1])
+
+    def begun(self) -> list[bool]:
+        """Which GPUs have given a sample."""
+        return [bool(reached) for reached in self._reached]
+
+    def begin(self) -> None:
+        """Let the first frame be the first that every GPU which has begun can fill."""
+        starts = [folds[0].start_ns for folds in self._folds if folds]
+        self._next_ns = max(starts) + self._frame_ns if starts else 0
+
+    def ready(self, now_ns: int, live: list[bool]) -> list[Frame]:
+        """The frames that can go out at `now_ns`."""
+        if not self._next_ns:
+            return []
+        reached = [r for r, alive in zip(self._reached, live, strict=True) if alive]
+        waited_for = max(now_ns - self._wait_ns, min(reached, default=0))
+        return self._out(waited_for // self._frame_ns * self._frame_ns)
+
+    def rest(self) -> list[Frame]:
+        """What is left when nothing more comes: every frame that holds some sample's end."""
+        if not self._next_ns:
+            self.begin_at_first()
+        last = max(self._reached)
+        return self._out(-(-last // self._frame_ns) * self._frame_ns) if last else []
+
+    def begin_at_first(self) -> None:
+        """Let the first frame be the first that holds anything."""
+        starts = [folds[0].start_ns for folds in self._folds if folds]
+        self._next_ns = min(starts, default=0)
+
+    def _out(self, until_ns: int) -> list[Frame]:
+        count = (until_ns - self._next_ns) // self._frame_ns
+        if count <= 0:
+            return []
+        merged = [merge([self._blank(gpu), *folds]) for gpu, folds in enumerate(self._folds)]
+        frames = [self._frame(merged, k) for k in range(count)]
+        self._next_ns += count * self._frame_ns
+        self._folds = [_later(folds, self._next_ns) for folds in self._folds]
+        return frames
+
+    def _blank(self, gpu: int) -> Fold:
+        metrics = self._sets[gpu]
+        counters, shape = len(metrics.counters) + 1, (1, len(metrics.metrics))
+        nothing = np.full(shape, np.nan)
+        return Fold(self._next_ns, self._frame_ns, np.zeros((1, counters)), nothing, nothing, np.zeros(1, np.int64))
+
+    def _frame(self, merged: list[Fold], k: int) -> Frame:
+        start_ns = self._next_ns + k * self._frame_ns
+        rows = [_row(fold, start_ns) for fold in merged]
+        totals = [row.totals for row in rows]
+        return Frame(
+            start_ns,
+            self._frame_ns,
+            np.concatenate([s.ratios(t) for s, t in zip(self._sets, totals, strict=True)]),
+            np.concatenate([row.minimum for row in rows]),
+            np.concatenate([row.maximum for row in rows]),
+            np.array([total[0, -1] for total in totals]),
+            np.array([row.got[0] for row in rows]),
+            np.array([self._frame_ns / p if p else np.nan for p in self._period_ns]),
+        )
+
+
+def _row(fold: Fold, start_ns: int) -> Fold:
+    """One frame of a fold; an empty one where the fold does not reach."""
+    k = (start_ns - fold.start_ns) // fold.frame_ns
+    if 0 <= k < len(fold):
+        at = slice(k, k + 1)
+        return Fold(start_ns, fold.frame_ns, fold.totals[at], fold.minimum[at], fold.maximum[at], fold.got[at])
+    nothing = np.full((1, fold.minimum.shape[1]), np.nan)
+    return Fold(start_ns, fold.frame_ns, np.zeros((1, fold.totals.shape[1])), nothing, nothing, np.zeros(1, np.int64))
+
+
+def _later(folds: list[Fold], from_ns: int) -> list[Fold]:
+    """The folds that reach beyond `from_ns`, cut to begin there."""
+    out = []
+    for f in folds:
+        skip = max(0, (from_ns - f.start_ns) // f.frame_ns)
+        if skip < len(f):
+            at = slice(skip, None)
+            out.append(
+                Fold(
+                    f.start_ns + skip * f.frame_ns,
+                    f.frame_ns,
+                    f.totals[at],
+                    f.minimum[at],
+                    f.maximum[at],
+                    f.got[at],
+                )
+            )
+    return out

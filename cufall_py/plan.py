@@ -1,0 +1,107 @@
+"""How to sample: what the options mean together, checked once, passed to workers as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from .errors import UsageError
+from .resolve import Wanted, check
+
+SAMPLES_A_FRAME = 4
+RECORD_BYTES = 16 * 1024
+"""Hardware buffer taken by a sample: 11.4 KB of a two-counter set on H200, rounded up (docs/benchmarks.md)."""
+MOST_BUFFER_BYTES = 64 << 20
+LEAST_BUFFER_BYTES = 4 << 20
+LATE_NS = 100_000_000
+"""How long past its decode a frame waits for a GPU that has not come."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a worker and a session need to know. 0 in a field that can be derived means: derive it."""
+
+    wanted: Wanted = Wanted()
+    devices: str = "all"
+    source: str = "cupti"
+    sample_us: int = 0
+    frame_us: int = 100_000
+    decode_us: int = 200_000
+    buffer_samples: int = 0
+    hw_buffer_mb: int = 0
+    trigger: str = "time"
+    sysclk_cycles: int = 1_000_000
+
+    @property
+    def sample_ns(self) -> int:
+        return 1000 * (self.sample_us or max(LIMITS["sample_us"][0], self.frame_us // SAMPLES_A_FRAME))
+
+    @property
+    def frame_ns(self) -> int:
+        return 1000 * self.frame_us
+
+    @property
+    def decode_ns(self) -> int:
+        return 1000 * self.decode_us
+
+    @property
+    def image_samples(self) -> int:
+        """Samples one decode can hand over; more than one decode is then made, and nothing is lost."""
+        return self.buffer_samples or 3 * self.decode_ns // (2 * self.sample_ns) + 16
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Hardware buffer of a GPU: four decodes or a second, whichever is longer, within bounds."""
+        if self.hw_buffer_mb:
+            return self.hw_buffer_mb << 20
+        samples = max(4 * self.decode_ns, 1_000_000_000) // self.sample_ns
+        return min(max(samples * RECORD_BYTES, LEAST_BUFFER_BYTES), MOST_BUFFER_BYTES)
+
+    @property
+    def frame_wait_ns(self) -> int:
+        return self.decode_ns + LATE_NS
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Plan:
+        wanted = {**data["wanted"], "metrics": tuple(data["wanted"]["metrics"])}
+        return Plan(**{**data, "wanted": Wanted(**wanted)})
+
+
+LIMITS: dict[str, tuple[int, int]] = {
+    "sample_us": (5, 100_000),
+    "frame_us": (1_000, 60_000_000),
+    "decode_us": (1_000, 10_000_000),
+    "buffer_samples": (16, 1_000_000),
+    "hw_buffer_mb": (1, 4096),
+    "sysclk_cycles": (5_000, 1_000_000_000),
+}
+"""Least and most of each number that can be given. 5 us to 100 ms is what the H200 accepted."""
+
+
+def checked(plan: Plan) -> Plan:
+    """The plan, if it can be carried out. Raises UsageError naming the flag and its range."""
+    for name, (least, most) in LIMITS.items():
+        value = getattr(plan, name)
+        if value and not least <= value <= most:
+            raise UsageError(f"{flag(name)} {value}: must be from {least} to {most}")
+    if plan.sample_ns > plan.frame_ns:
+        raise UsageError(f"--sample-us {plan.sample_ns // 1000}: must be at most --frame-us, {plan.frame_us}")
+    check(plan.wanted)
+    return plan
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def with_longer_samples(plan: Plan, say: Callable[[str], None]) -> Plan:
+    """A plan whose sample period the hardware accepts even for very long frames."""
+    most = LIMITS["sample_us"][1]
+    if plan.sample_us or plan.sample_ns <= 1000 * most:
+        return plan
+    say(f"samples of {most // 1000} ms: a frame of {plan.frame_us // 1000} ms has {plan.frame_us // most}")
+    return replace(plan, sample_us=most)

@@ -1,0 +1,151 @@
+"""Short names: which counters mean `tensor`, `sm`, `dram`, ... on which chip.
+
+A chip is known by its family. A recipe marked verified agreed, on that chip, with the plain counter and
+with Nsight Compute (docs/accuracy.md); for every other chip the plain spelling of CUPTI's tables is taken
+and shown as not verified. `_realtime` spellings are counted once a TPC instead of once an SM sub-partition:
+a third of the bytes a sample, and what keeps a set of several cheap to decode (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SM, SMSP, GR = "sm__cycles_elapsed.avg", "smsp__cycles_elapsed.avg", "gr__cycles_elapsed.max"
+DRAM, L2, PCIE = "dram__cycles_elapsed.avg", "lts__cycles_elapsed.avg", "pcie__cycles_elapsed.avg"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The counters that are summed, the elapsed counter of their clock, and whose peaks add up."""
+
+    counters: tuple[str, ...]
+    elapsed: str
+    peak_of: tuple[str, ...]
+    verified: bool = False
+
+
+Table = dict[str, "Recipe | str"]
+"""Short name to recipe, or to the reason why the chip has none."""
+
+
+def one(counter: str, elapsed: str) -> Recipe:
+    return Recipe((counter,), elapsed, (counter,))
+
+
+def shared(first: str, second: str, elapsed: str) -> Recipe:
+    """Two directions of one bus: either alone can take all of its peak."""
+    return Recipe((first, second), elapsed, (first,))
+
+
+def both(first: str, second: str, elapsed: str) -> Recipe:
+    """Two pipes side by side: the peak is the sum of theirs."""
+    return Recipe((first, second), elapsed, (first, second))
+
+
+FMA_SPLIT = both("sm__inst_executed_pipe_fmaheavy_realtime.sum", "sm__inst_executed_pipe_fmalite_realtime.sum", SM)
+FMA_PIPE = one("sm__pipe_fma_cycles_active.avg", SM)
+NO_LINK = "this chip has no NVLink"
+NO_C2C = "this chip has no NVLink-C2C"
+NO_SPLIT = "this chip does not count tensor cycles by type"
+NOT_ONE_PASS = "needs more than one pass on this chip"
+
+COMMON: Table = {
+    "tensor": one("sm__pipe_tensor_cycles_active.avg", SM),
+    "sm": one("sm__cycles_active.avg", SM),
+    "gr": one("gr__cycles_active.avg", GR),
+    "dram": shared("dram__bytes_read.sum", "dram__bytes_write.sum", DRAM),
+    "issue": one("sm__issue_active.avg", SM),
+    "fma": FMA_PIPE,
+    "alu": one("sm__inst_executed_pipe_alu.sum", SM),
+    "fp64": NOT_ONE_PASS,
+    "l2": one("lts__t_bytes.sum", L2),
+    "pcie.rx": one("pcie__read_bytes.sum", PCIE),
+    "pcie.tx": one("pcie__write_bytes.sum", PCIE),
+    "nvlink.rx": NO_LINK,
+    "nvlink.tx": NO_LINK,
+    "c2c.rx": NO_C2C,
+    "c2c.tx": NO_C2C,
+    "tensor.hmma": NO_SPLIT,
+    "tensor.imma": NO_SPLIT,
+    "tensor.dmma": NO_SPLIT,
+    "occupancy": one("sm__warps_active.avg", SM),
+}
+SHORT_NAMES = tuple(COMMON)
+NVLINK: Table = {
+    "nvlink.rx": one("nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg"),
+    "nvlink.tx": one("nvltx__bytes.sum", "nvltx__cycles_elapsed.avg"),
+}
+UNIFIED: Table = dict.fromkeys(
+    ("dram", "pcie.rx", "pcie.tx"), "this chip shares the system's memory and has no counter of it"
+)
+SUBPIPES: Table = {
+    "tensor.hmma": one("sm__pipe_tensor_subpipe_hmma_cycles_active_realtime.avg", SM),
+    "tensor.imma": one("sm__pipe_tensor_subpipe_imma_cycles_active_realtime.avg", SM),
+}
+FP64_PIPE = one("sm__pipe_fp64_cycles_active.avg", SM)
+GH100: Table = {
+    "tensor": one("sm__pipe_tensor_cycles_active_realtime.avg", SM),
+    "issue": one("sm__inst_executed_realtime.sum", SM),
+    "fma": FMA_SPLIT,
+    "alu": one("sm__inst_executed_pipe_alu_realtime.sum", SM),
+    "fp64": one("sm__pipe_fp64_cycles_active_realtime.avg", SM),
+    "tensor.hmma": one("sm__pipe_tensor_op_hmma_cycles_active_realtime.avg", SM),
+    "tensor.imma": one("sm__pipe_tensor_op_imma_cycles_active_realtime.avg", SM),
+    "tensor.dmma": one("smsp__pipe_tensor_op_dmma_cycles_active_realtime.avg", SMSP),
+    "occupancy": one("sm__warps_active_realtime.avg", SM),
+    "c2c.rx": one("ctc__rx_bytes_data_user.sum", "CTC.TriageCompute.ctc__cycles_elapsed.avg"),
+    "c2c.tx": one("ctc__tx_bytes_data_user.sum", "CTC.TriageCompute.ctc__cycles_elapsed.avg"),
+}
+TCGEN05 = "SM 10.x may count its tensor work (tcgen05) elsewhere, and nobody has checked this chip"
+UNTIMED = "this chip has no elapsed counter of that link's clock"
+FAMILIES: dict[str, Table] = {
+    "GA100": {**COMMON, **NVLINK, "fp64": FP64_PIPE},
+    "GA10x": {**COMMON, **NVLINK, "fma": FMA_SPLIT},
+    "AD10x": {**COMMON, "fma": FMA_SPLIT},
+    "GH100": {**COMMON, **NVLINK, **GH100},
+    "GB100": {
+        **COMMON,
+        **SUBPIPES,
+        "tensor": TCGEN05,
+        "tensor.hmma": TCGEN05,
+        "tensor.imma": TCGEN05,
+        "fma": FMA_SPLIT,
+        "fp64": FP64_PIPE,
+        "nvlink.rx": UNTIMED,
+        "nvlink.tx": UNTIMED,
+        "c2c.rx": UNTIMED,
+        "c2c.tx": UNTIMED,
+    },
+    "GB20x": {
+        **COMMON,
+        **SUBPIPES,
+        "dram": shared("dram__bytes_op_read.sum", "dram__bytes_op_write.sum", DRAM),
+    },
+    "GB10B": {**COMMON, **UNIFIED},
+    "GB20B": {**COMMON, **UNIFIED, **SUBPIPES},
+}
+CHIPS = {
+    "GA100": "GA100",
+    "GA10": "GA10x",
+    "AD10": "AD10x",
+    "GH100": "GH100",
+    "GB100": "GB100",
+    "GB102": "GB100",
+    "GB110": "GB100",
+    "GB20B": "GB20B",
+    "GB10B": "GB10B",
+    "GB20": "GB20x",
+}
+"""Start of CUPTI's chip name to family; the longest that fits wins."""
+
+
+def family(chip: str) -> str | None:
+    """The family of a chip, None if cufall does not know it."""
+    fits = [start for start in CHIPS if chip.upper().startswith(start)]
+    return CHIPS[max(fits, key=len)] if fits else None
+
+
+def table(chip: str) -> Table:
+    """Short names on this chip; empty if its family is unknown."""
+    known = family(chip)
+    return FAMILIES[known] if known else {}

@@ -1,0 +1,127 @@
+"""From what was asked for (`--metric`, `--denominator`, `--raw`, `--full-scale`) to a MetricSet."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+
+from .errors import UsageError
+from .metrics import TIME, Metric, MetricSet
+from .presets import SHORT_NAMES, Recipe, family, table
+
+ROLLUPS = ("avg", "sum", "min", "max")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The question, in the user's words. `full_scale` 0: by unit."""
+
+    metrics: tuple[str, ...] = ("tensor",)
+    denominator: str = ""
+    raw: bool = False
+    full_scale: float = 0.0
+
+
+def check(wanted: Wanted) -> None:
+    """Refuse what can be refused without knowing the chip. Raises UsageError."""
+    for name in wanted.metrics:
+        if name not in SHORT_NAMES:
+            _check_counter(name, "--metric")
+    if wanted.denominator:
+        _check_counter(wanted.denominator, "--denominator")
+        if all(name in SHORT_NAMES for name in wanted.metrics):
+            raise UsageError(
+                f"--denominator goes with a metric given by its CUPTI name; {wanted.metrics[0]} is of its peak"
+            )
+
+
+def resolve(wanted: Wanted, chip: str) -> MetricSet:
+    """The counters to read on this chip and the metrics made of them, peaks still unknown.
+
+    Raises UsageError for a short name the chip has no counter for.
+    """
+    check(wanted)
+    metrics = tuple(_metric(name, wanted, chip) for name in dict.fromkeys(wanted.metrics))
+    counters = [name for m in metrics for name in (*m.counters, m.elapsed) if name != TIME]
+    if wanted.denominator:
+        counters.append(wanted.denominator)
+    return MetricSet(tuple(dict.fromkeys(counters)), metrics)
+
+
+def verified(name: str, chip: str) -> bool:
+    """Whether this short name was checked on hardware of this chip's family."""
+    recipe = table(chip).get(name)
+    return isinstance(recipe, Recipe) and recipe.verified
+
+
+def is_elapsed(counter: str) -> bool:
+    return "cycles_elapsed" in counter
+
+
+def elapsed_of(counter: str) -> str:
+    """The elapsed counter of a counter's own unit, and so of its own clock."""
+    unit = counter.split("__")[0].split(".")[-1]
+    return "gr__cycles_elapsed.max" if unit == "gr" else f"{unit}__cycles_elapsed.avg"
+
+
+def _metric(name: str, wanted: Wanted, chip: str) -> Metric:
+    metric = _preset(name, chip) if name in SHORT_NAMES else _counter(name, wanted.denominator)
+    if wanted.full_scale and not metric.rate:
+        return replace(metric, elapsed=_asked_elapsed(metric, wanted), peak=wanted.full_scale, bounded=False)
+    if wanted.raw and not metric.rate:
+        return replace(metric, elapsed=_asked_elapsed(metric, wanted), peak=1.0, bounded=False, plain=True)
+    return metric
+
+
+def _asked_elapsed(metric: Metric, wanted: Wanted) -> str:
+    return metric.elapsed if metric.label in SHORT_NAMES else wanted.denominator or metric.elapsed
+
+
+def _preset(name: str, chip: str) -> Metric:
+    if not table(chip):
+        raise UsageError(
+            f"{name}: cufall knows no counters of chip {chip}; name CUPTI's own with --metric "
+            "(they are in NVIDIA's documentation of that chip)"
+        )
+    recipe = table(chip)[name]
+    if isinstance(recipe, str):
+        raise UsageError(f"{name} is not to be had on {chip}: {recipe}")
+    return Metric(name, name, recipe.counters, recipe.elapsed, recipe.peak_of)
+
+
+def _counter(name: str, denominator: str) -> Metric:
+    asked = f"{name}/{denominator}" if denominator else name
+    rollup, *submetric = name.split("__", 1)[1].split(".")[1:]
+    if submetric or rollup not in ROLLUPS:
+        percent = (submetric or [rollup])[0].startswith("pct")
+        return Metric(
+            name,
+            asked,
+            (name,),
+            TIME,
+            peak=100.0 if percent else 1.0,
+            bounded=percent,
+            plain=not percent,
+            rate=True,
+        )
+    if denominator and not is_elapsed(denominator):
+        return Metric(name, asked, (name,), denominator, peak=1.0, bounded=False, plain=True)
+    return Metric(name, asked, (name,), elapsed_of(name), (name,))
+
+
+def _check_counter(name: str, flag: str) -> None:
+    if "__" not in name:
+        close = difflib.get_close_matches(name, SHORT_NAMES, 1)
+        hint = f"; did you mean {close[0]}?" if close else f" (short names: {', '.join(SHORT_NAMES)})"
+        raise UsageError(f"{flag} {name}: neither a short name nor a CUPTI counter{hint}")
+    parts = name.split("__", 1)[1].split(".")
+    if len(parts) < 2 or parts[1] not in (*ROLLUPS, "ratio", "pct"):
+        raise UsageError(f"{flag} {name}: needs a rollup, as in {name}.avg or {name}.sum")
+    if "peak_sustained" in parts:
+        raise UsageError(f"{flag} {name}: is a constant of the chip, nothing to sample")
+
+
+def chip_note(wanted: Wanted, chip: str) -> str:
+    """One line about short names that nobody has checked on this chip; empty if there are none."""
+    unsure = [n for n in wanted.metrics if n in SHORT_NAMES and not verified(n, chip)]
+    return f"{', '.join(unsure)} on {family(chip) or chip}: not verified on hardware" if unsure else ""

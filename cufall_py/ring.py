@@ -1,0 +1,298 @@
+"""The ring: one mapped file a GPU, written by its worker, read by any number of readers.
+
+    bytes 0..4095          header: magic, version, sizes, generation, heartbeat
+    bytes 4096..65535      what is sampled, as JSON with its length and checksum
+    from 65536 on          slots of 16 KiB, batch n in slot n modulo their number
+
+A batch is valid by its own sequence number, generation and checksum, and by nothing else: processors that
+order memory weakly may show the writer's stores in any order, and Python has no barriers. A reader copies
+a slot first and then judges the copy. Who is alive is told by kernel locks on two bytes past the file's
+end, which vanish with their holder however it ends; process numbers are only ever printed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import CountersOwned, SourceError
+from .samples import TALLY_FIELDS, Samples, Tally
+
+MAGIC, VERSION = b"cufall01", 1
+HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, slot bytes, slots, owner's pid, generation, heartbeat
+HEARTBEAT = struct.Struct("<Q")
+HEARTBEAT_AT = HEADER.size - HEARTBEAT.size
+INFO_AT, SLOTS_AT, SLOT_BYTES = 4096, 65536, 16384
+INFO = struct.Struct("<II")  # length, checksum
+SLOT = struct.Struct(f"<QIQII{TALLY_FIELDS}Q")  # sequence, checksum, generation, samples, counters, tally
+CHECKED_AT = 12
+"""The checksum covers all of a slot after itself, and the sequence number."""
+DEFAULT_BYTES = 16 << 20
+WRITER_BYTE, READER_BYTE = 1 << 40, (1 << 40) + 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples that were written together, and the worker's counts up to then."""
+
+    samples: Samples
+    tally: Tally
+
+
+def directory_choices() -> list[Path]:
+    """Where rings may lie, best first."""
+    if asked := os.environ.get("CUFALL_RING_DIR"):
+        return [Path(asked)]
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    roots = ["/dev/shm", *([runtime] if runtime else []), tempfile.gettempdir()]
+    return [Path(root) / f"cufall-{os.getuid()}" for root in roots if os.path.isdir(root)]
+
+
+def slot_capacity(counters: int) -> int:
+    """Samples that fit one slot."""
+    return (SLOT_BYTES - SLOT.size) // (16 + 8 * counters)
+
+
+class RingWriter:
+    """The one writer of a GPU's ring. Raises CountersOwned if another worker has it, SourceError if no
+    directory has room."""
+
+    def __init__(self, uuid: str, info: dict[str, Any], size: int = DEFAULT_BYTES) -> None:
+        self.path, self._fd = _create(uuid, size)
+        self._map = mmap.mmap(self._fd, size)
+        self._slots = (size - SLOTS_AT) // SLOT_BYTES
+        self._generation = time.time_ns()
+        self._sequence = 0
+        self._readerless_since = time.monotonic()
+        self._write_info(info)
+        HEADER.pack_into(
+            self._map,
+            0,
+            MAGIC,
+            VERSION,
+            SLOT_BYTES,
+            self._slots,
+            os.getpid(),
+            self._generation,
+            time.monotonic_ns(),
+        )
+
+    def write(self, samples: Samples, tally: Tally) -> None:
+        """Append a batch, over several slots if it is long; an empty one still carries the tally."""
+        counters = samples.values.shape[1]
+        room = slot_capacity(counters)
+        for at in range(0, max(len(samples), 1), room):
+            self._write_slot(samples[at : at + room], counters, tally)
+        HEARTBEAT.pack_into(self._map, HEARTBEAT_AT, time.monotonic_ns())
+
+    def readerless_s(self) -> float:
+        """Seconds since the last reader was seen."""
+        if _locked(self._fd, READER_BYTE):
+            self._readerless_since = time.monotonic()
+        return time.monotonic() - self._readerless_since
+
+    def close(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._map.close()
+        os.close(self._fd)
+
+    def _write_slot(self, samples: Samples, counters: int, tally: Tally) -> None:
+        self._sequence += 1
+        body = bytearray(SLOT.size)
+        SLOT.pack_into(body, 0, self._sequence, 0, self._generation, len(samples), counters, *tally.astuple())
+        body += np.ascontiguousarray(samples.start_ns).tobytes()
+        body += np.ascontiguousarray(samples.end_ns).tobytes()
+        body += np.ascontiguousarray(samples.values).tobytes()
+        struct.pack_into("<I", body, 8, _checksum(body, self._sequence))
+        at = SLOTS_AT + (self._sequence % self._slots) * SLOT_BYTES
+        self._map[at : at + 8] = bytes(8)
+        self._map[at + 8 : at + len(body)] = body[8:]
+        self._map[at : at + 8] = body[:8]
+
+    def _write_info(self, info: dict[str, Any]) -> None:
+        text = json.dumps(info).encode()
+        if INFO_AT + INFO.size + len(text) > SLOTS_AT:
+            raise SourceError(f"{self.path}: a description of {len(text)} bytes does not fit the ring")
+        at = INFO_AT + INFO.size
+        self._map[at : at + len(text)] = text
+        INFO.pack_into(self._map, INFO_AT, len(text), zlib.crc32(text))
+
+
+class RingReader:
+    """One reader of a ring; several may read at once, each at its own pace.
+
+    `overwritten` counts batches that were written over before they were read.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        _lock(self._fd, READER_BYTE, fcntl.F_RDLCK)
+        self._map = mmap.mmap(self._fd, 0, prot=mmap.PROT_READ)
+        magic, version, slot_bytes, slots, self.owner, generation, _ = HEADER.unpack_from(self._map, 0)
+        if (magic, version, slot_bytes) != (MAGIC, VERSION, SLOT_BYTES):
+            raise SourceError(f"{path}: not a ring of this version of cufall")
+        self._slots, self._generation = int(slots), int(generation)
+        self._next = 1
+        self.overwritten = 0
+        self.info = self._read_info()
+
+    def read(self) -> list[Batch]:
+        """Every batch written since the last call, oldest first."""
+        return list(self._unread())
+
+    def alive(self) -> bool:
+        """Whether the writer still runs."""
+        return _locked(self._fd, WRITER_BYTE)
+
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the writer last wrote."""
+        beat = int(HEARTBEAT.unpack_from(self._map, HEARTBEAT_AT)[0])
+        return (time.monotonic_ns() - beat) / 1e9
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self._fd)
+
+    def _unread(self) -> Iterator[Batch]:
+        while (found := self._sequence_at(self._next)) >= self._next:
+            if found > self._next:
+                self._skip_to(found - self._slots + 1)
+                continue
+            batch = self._valid_batch(self._next)
+            if batch is None and self._sequence_at(self._next) == found:
+                return
+            if batch is not None:
+                self._next += 1
+                yield batch
+
+    def _skip_to(self, sequence: int) -> None:
+        # what comes next may be written over while it is read; a margin of slots keeps ahead of the writer
+        target = max(sequence + self._slots // 8, self._next + 1)
+        self.overwritten += target - self._next
+        self._next = target
+
+    def _sequence_at(self, sequence: int) -> int:
+        return int(struct.unpack_from("<Q", self._map, self._offset(sequence))[0])
+
+    def _offset(self, sequence: int) -> int:
+        return SLOTS_AT + (sequence % self._slots) * SLOT_BYTES
+
+    def _valid_batch(self, sequence: int) -> Batch | None:
+        at = self._offset(sequence)
+        copy = self._map[at : at + SLOT_BYTES]
+        found, checksum, generation, samples, counters, *tally = SLOT.unpack_from(copy)
+        used = SLOT.size + samples * (16 + 8 * counters)
+        if (found, generation) != (sequence, self._generation) or used > SLOT_BYTES:
+            return None
+        if not self.intact(copy[:used], sequence, checksum):
+            return None
+        return Batch(_unpack(copy, samples, counters), Tally(*tally))
+
+    @staticmethod
+    def intact(copy: bytes, sequence: int, checksum: int) -> bool:
+        """Whether the copy of a slot is of one piece."""
+        return _checksum(copy, sequence) == checksum
+
+    def _read_info(self) -> dict[str, Any]:
+        length, checksum = INFO.unpack_from(self._map, INFO_AT)
+        text = self._map[INFO_AT + INFO.size : INFO_AT + INFO.size + length]
+        if zlib.crc32(text) != checksum:
+            raise SourceError("the ring's description is damaged")
+        info: dict[str, Any] = json.loads(text)
+        return info
+
+
+def _unpack(copy: bytes, samples: int, counters: int) -> Samples:
+    times = np.frombuffer(copy, np.int64, 2 * samples, SLOT.size)
+    values = np.frombuffer(copy, np.float64, samples * counters, SLOT.size + times.nbytes)
+    return Samples(times[:samples], times[samples:], values.reshape(samples, counters))
+
+
+def _checksum(slot: bytes | bytearray, sequence: int) -> int:
+    return zlib.crc32(memoryview(slot)[CHECKED_AT:], sequence & 0xFFFFFFFF)
+
+
+def _create(uuid: str, size: int) -> tuple[Path, int]:
+    failures = []
+    for directory in directory_choices():
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return _create_in(directory, uuid, size)
+        except OSError as error:
+            failures.append(f"{directory}: {error.strerror}")
+    raise SourceError(f"no place for a ring of {size >> 20} MiB ({'; '.join(failures)})")
+
+
+def _create_in(directory: Path, uuid: str, size: int) -> tuple[Path, int]:
+    """Made under another name and locked before it gets its own, so that it is never seen without a writer."""
+    path = directory / f"{uuid}.ring"
+    fd, temporary = tempfile.mkstemp(dir=directory, prefix=f".{uuid}.")
+    try:
+        _lock(fd, WRITER_BYTE, fcntl.F_WRLCK)
+        os.posix_fallocate(fd, 0, size)  # a full tmpfs would otherwise kill the writer later, with SIGBUS
+        _take_name(temporary, path)
+    except BaseException:
+        os.close(fd)
+        raise
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path, fd
+
+
+def _take_name(temporary: str, path: Path) -> None:
+    for _ in range(10):
+        try:
+            return os.link(temporary, path)
+        except FileExistsError:
+            owner = _owner_or_unlink(path)
+            if owner is not None:
+                raise CountersOwned(f"another cufall (process {owner}) samples this GPU; end it first") from None
+    raise CountersOwned(f"{path} changes hands too fast; is cufall being started in a loop?")
+
+
+def clear_stale() -> None:
+    """Remove what a killed cufall left: files in our directories that nobody holds."""
+    for directory in directory_choices():
+        for path in (*directory.glob("*.ring"), *directory.glob(".*.*")):
+            _owner_or_unlink(path)
+
+
+def _owner_or_unlink(path: Path) -> int | None:
+    """The process that holds this ring; if none does, remove it and return None."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if _locked(fd, WRITER_BYTE):
+            return int(HEADER.unpack(os.pread(fd, HEADER.size, 0).ljust(HEADER.size, b"\0"))[4])
+        path.unlink(missing_ok=True)
+        return None
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, byte: int, kind: int) -> None:
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(kind, byte))
+
+
+def _locked(fd: int, byte: int) -> bool:
+    """Whether some other open file holds this byte."""
+    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, byte))
+    return int(struct.unpack_from("h", answer)[0]) != fcntl.F_UNLCK
+
+
+def _flock(kind: int, byte: int) -> bytes:
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0)

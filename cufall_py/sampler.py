@@ -1,0 +1,329 @@
+"""Sampling in processes of its own: one worker a GPU, under one supervisor.
+
+The supervisor loads what every worker needs, finds the GPUs in a child (so that it never initialises the
+driver itself) and forks a worker for each. It talks in JSON lines: a request on stdin, events on stdout;
+the end of stdin ends it. Workers write their GPU's ring and nothing else. A worker ends when the
+supervisor tells it, when the supervisor dies, or when no one has read its ring for two seconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from .devices import Device, select as select_devices
+from .errors import ERRORS, CountersOwned, CufallError, LibraryProblem, NoGpu, SourceError
+from .plan import Plan
+from .ring import RingWriter, clear_stale
+from .samples import Tally, screen
+from .sources import Opened, Provider, Source, provider
+
+READERLESS_S = 2.0
+RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Waits before each restart of a worker that keeps ending."""
+STEADY_S = 30.0
+"""A worker that ran this long before it ended is restarted as if it were the first time."""
+OWNED_RETRY_S = 2.0
+"""How long a GPU that another process holds is asked again: one that was just killed lets go of it soon."""
+DECODE_AFTER_NS = 2_000_000
+"""A decode comes this long after its mark, so that the sample that ends there is complete."""
+BOOT = (
+    "import sys;sys.path[:]=[p for p in sys.path if p];import importlib.util as u;d=sys.argv[1];"
+    "s=u.spec_from_file_location('cufall_py',d+'/__init__.py',submodule_search_locations=[d]);"
+    "m=u.module_from_spec(s);sys.modules['cufall_py']=m;s.loader.exec_module(m);"
+    "from cufall_py.sampler import main;main()"
+)
+"""Makes this package alone importable in another interpreter: not its parent folder, our site-packages."""
+
+
+def command(source: str) -> list[str]:
+    """The command line that starts a supervisor for this source. Raises LibraryProblem."""
+    return [interpreter(source), "-c", BOOT, os.path.dirname(os.path.abspath(__file__))]
+
+
+def interpreter(source: str) -> str:
+    """The Python that can sample: CUFALL_PYTHON, this one if it can, or that of an installed cufall."""
+    if asked := os.environ.get("CUFALL_PYTHON"):
+        return asked
+    if source != "cupti" or importlib.util.find_spec("cupti"):
+        return sys.executable
+    if found := _installed_interpreter():
+        return found
+    raise LibraryProblem(
+        "cupti-python is not installed here; install cufall on its own with: pipx install 'cufall-py[gpu]', "
+        "or name a Python that has it in CUFALL_PYTHON"
+    )
+
+
+def _installed_interpreter() -> str | None:
+    """The interpreter of a `cufall` on PATH that is not this one, by its first line."""
+    for folder in os.get_exec_path():
+        script = os.path.join(folder, "cufall")
+        try:
+            with open(script, "rb") as file:
+                first = file.readline(300).decode(errors="replace")
+        except OSError:
+            continue
+        python = first.removeprefix("#!").strip()
+        if first.startswith("#!/") and os.access(python, os.X_OK) and python != sys.executable:
+            return python
+    return None
+
+
+def main() -> None:
+    """Entry of the supervisor process."""
+    request = json.loads(sys.stdin.buffer.readline() or b"null")
+    if request is None:
+        return
+    try:
+        Supervisor(Plan.from_json(request), tell).run()
+    except CufallError as error:
+        tell("failed", error=_error(error))
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Write one event; short enough to arrive in one piece though many processes share the pipe."""
+    try:
+        os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
+    except BrokenPipeError:
+        pass  # the end of stdin, which follows, ends everything
+
+
+def _error(error: CufallError) -> dict[str, str]:
+    return {"kind": type(error).__name__, "text": str(error)}
+
+
+def error_from(data: dict[str, str]) -> CufallError:
+    """The error that an event carries."""
+    return ERRORS.get(data["kind"], SourceError)(data["text"])
+
+
+@dataclass
+class Worker:
+    """A worker as the supervisor sees it. `pid` 0: not running; `due`: when it is to be started again."""
+
+    device: Device
+    pid: int = 0
+    started: float = 0.0
+    due: float = field(default=float("inf"))
+    restarts: int = 0
+
+
+class Supervisor:
+    """Starts the workers, starts again those that die, ends them all."""
+
+    def __init__(self, plan: Plan, tell: Callable[..., None]) -> None:
+        self._plan, self._tell = plan, tell
+        self._workers: dict[int, Worker] = {}
+        self._provider = provider(plan.source)
+
+    def run(self) -> None:
+        clear_stale()
+        devices = self._prepare()
+        self._tell("devices", devices=[device.to_json() for device in devices])
+        self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        self._workers = {device.ordinal: Worker(device) for device in devices}
+        try:
+            for worker in self._workers.values():
+                self._start(worker)
+            self._attend()
+        finally:
+            self._end_all()
+
+    def _prepare(self) -> list[Device]:
+        """Find the GPUs in a child while this process loads the libraries."""
+        answer = _in_child(self._provider.devices)
+        self._provider.prepare()
+        return select_devices(answer(), self._plan.devices)
+
+    def _attend(self) -> None:
+        """Until the end of stdin: bury and restart workers."""
+        while True:
+            wait = max(0.0, min(w.due for w in self._workers.values()) - time.monotonic())
+            ready = select.select([0, self._wake], [], [], min(wait, 3600.0))[0]
+            if 0 in ready and not self._obey(os.read(0, 65536)):
+                return
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            self._bury()
+            for worker in self._workers.values():
+                if time.monotonic() >= worker.due:
+                    self._start(worker)
+
+    def _obey(self, request: bytes) -> bool:
+        for line in request.splitlines():
+            worker = self._workers.get(json.loads(line)["restart"])
+            if worker and worker.pid:
+                os.kill(worker.pid, signal.SIGKILL)
+        return bool(request)
+
+    def _start(self, worker: Worker) -> None:
+        worker.due, worker.started = float("inf"), time.monotonic()
+        supervisor = os.getpid()
+        worker.pid = os.fork()
+        if worker.pid == 0:
+            status = AGAIN
+            try:
+                _die_with(supervisor)
+                status = work(self._provider, worker.device, self._plan, self._tell)
+            except Exception as error:
+                # not foreseen, so without a remedy; but it must be said, and the GPU tried again
+                self._tell("lost", gpu=worker.device.ordinal, error=_error(SourceError(f"worker: {error!r}")))
+            finally:
+                os._exit(status)
+
+    def _bury(self) -> None:
+        for worker in self._workers.values():
+            if worker.pid:
+                pid, status = os.waitpid(worker.pid, os.WNOHANG)
+                if pid:
+                    self._buried(worker, os.waitstatus_to_exitcode(status))
+
+    def _buried(self, worker: Worker, code: int) -> None:
+        worker.pid = 0
+        if code == FINAL:
+            return
+        if time.monotonic() - worker.started > STEADY_S:
+            worker.restarts = 0
+        wait = RESTART_S[min(worker.restarts, len(RESTART_S) - 1)]
+        worker.restarts += 1
+        worker.due = time.monotonic() + wait
+        self._tell("ended", gpu=worker.device.ordinal, code=code, again_s=wait)
+
+    def _end_all(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for worker in self._workers.values():
+            if worker.pid:
+                os.kill(worker.pid, signal.SIGTERM)
+        until = time.monotonic() + 1.0
+        while any(_running(w) for w in self._workers.values()) and time.monotonic() < until:
+            time.sleep(0.005)
+        for worker in self._workers.values():
+            if _running(worker):
+                os.kill(worker.pid, signal.SIGKILL)
+
+
+def _running(worker: Worker) -> bool:
+    if worker.pid and os.waitpid(worker.pid, os.WNOHANG)[0]:
+        worker.pid = 0
+    return bool(worker.pid)
+
+
+def _in_child(find: Callable[[], list[Device]]) -> Callable[[], list[Device]]:
+    """Start `find` in a child process; the answer waits for it. Raises what it raised."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer: Any = [device.to_json() for device in find()]
+        except CufallError as error:
+            answer = _error(error)
+        os.write(write, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(write)
+
+    def wait() -> list[Device]:
+        with open(read, "rb") as pipe:
+            text = pipe.read()
+        os.waitpid(child, 0)
+        if not text:
+            raise NoGpu("looking for GPUs ended the process that looked; does nvidia-smi work?")
+        answer = json.loads(text)
+        if isinstance(answer, dict):
+            raise error_from(answer)
+        return [Device(**device) for device in answer]
+
+    return wait
+
+
+def _die_with(parent: int) -> None:
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+FINAL, AGAIN = 0, 3
+"""How a worker ends: not to be started again, or to be."""
+
+
+def work(provider: Provider, device: Device, plan: Plan, tell: Callable[..., None]) -> int:
+    """Sample one GPU into its ring until told to end. Returns FINAL or AGAIN."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+    source = provider.source(device, plan)
+    try:
+        opened = _open(source)
+        with closing(RingWriter(device.uuid, opened.to_json())) as ring:
+            tell("ring", gpu=device.ordinal, path=str(ring.path))
+            return _sample(source, opened, ring, plan.decode_ns, tell)
+    except CufallError as error:
+        tell("error", gpu=device.ordinal, error=_error(error))
+        return FINAL
+    finally:
+        source.close()
+
+
+def _open(source: Source) -> Opened:
+    until = time.monotonic() + OWNED_RETRY_S
+    while True:
+        try:
+            return source.open()
+        except CountersOwned:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def _sample(source: Source, opened: Opened, ring: RingWriter, decode_ns: int, tell: Callable[..., None]) -> int:
+    """Decode into the ring at each mark until the end. Returns FINAL, or AGAIN if the source gave out."""
+    last_end_ns = 0
+    while True:
+        due_ns = (time.time_ns() // decode_ns + 1) * decode_ns + DECODE_AFTER_NS
+        if _told_to_end(due_ns) or ring.readerless_s() > READERLESS_S:
+            return FINAL
+        began_ns = time.monotonic_ns()
+        try:
+            samples = source.read()
+        except SourceError as error:
+            tell("lost", gpu=opened.device.ordinal, error=_error(error))
+            return AGAIN
+        samples = screen(samples, last_end_ns, opened.metrics, source.tally)
+        last_end_ns = int(samples.end_ns[-1]) if len(samples) else last_end_ns
+        _account(source.tally, time.monotonic_ns() - began_ns, time.time_ns() - due_ns, decode_ns)
+        ring.write(samples, source.tally)
+
+
+def _told_to_end(until_ns: int) -> bool:
+    """Sleep until then; true if the end was called for meanwhile."""
+    wait_s = max(0.0, (until_ns - time.time_ns()) / 1e9)
+    return signal.sigtimedwait([signal.SIGTERM], wait_s) is not None
+
+
+def _account(tally: Tally, decode_ns: int, after_due_ns: int, period_ns: int) -> None:
+    tally.decodes += 1
+    tally.decode_ns += decode_ns
+    tally.late += after_due_ns > period_ns
+    tally.late_ns = max(tally.late_ns, after_due_ns - decode_ns)
+    tally.cpu_ns = time.process_time_ns()
+    if tally.decodes % 16 == 1:
+        tally.resident_bytes = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

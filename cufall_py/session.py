@@ -1,0 +1,170 @@
+"""A session: what the command line and Python programs share. Start, frames, samples, cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+from .errors import InvalidMeasurement
+from .feed import Gpu, LiveFeed, Say
+from .frames import Frame, Framer
+from .plan import Plan, checked, with_longer_samples
+from .samples import Samples, Tally
+from .sources import Opened
+
+FIRST_WAIT_S = 2.0
+"""How long the first frame waits for the slowest GPU's first sample."""
+SLOWEST_POLL_S, FASTEST_POLL_S = 0.02, 0.002
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What cufall itself took so far. Processor times in seconds, `share`s of one core."""
+
+    wall_s: float
+    reader_cpu_s: float
+    workers_cpu_s: float
+    tally: Tally
+    late_samples: int
+    overwritten: int
+
+    @property
+    def share(self) -> float:
+        return (self.reader_cpu_s + self.workers_cpu_s) / self.wall_s if self.wall_s else 0.0
+
+    def line(self) -> str:
+        """One line for a person, at the end of a run."""
+        t = self.tally
+        decode_ms = t.decode_ns / max(t.decodes, 1) / 1e6
+        return (
+            f"{t.samples} samples in {self.wall_s:.1f} s, {t.lost} lost ({t.lost_ns / 1e9:.3f} s)"
+            f"{_also(t, self)}; cost {100 * self.share:.2f} % of a core (workers "
+            f"{100 * self.workers_cpu_s / max(self.wall_s, 1e-9):.2f}, reader "
+            f"{100 * self.reader_cpu_s / max(self.wall_s, 1e-9):.2f}), {decode_ms:.2f} ms a decode, "
+            f"latest {t.late_ns / 1e6:.1f} ms late, {t.resident_bytes >> 20} MiB a worker"
+        )
+
+
+def _also(tally: Tally, cost: Cost) -> str:
+    words = {
+        "absurd": tally.absurd,
+        "duplicate": tally.duplicate,
+        "re-timed": tally.rebuilt,
+        "buffer overflows": tally.overflows,
+        "late decodes": tally.late,
+        "too late for their frame": cost.late_samples,
+        "batches overwritten unread": cost.overwritten,
+    }
+    return "".join(f", {count} {word}" for word, count in words.items() if count)
+
+
+class Session:
+    """Samples the GPUs of a plan until closed. Use as a context manager.
+
+    `say` gets each line a person should read (nothing is printed otherwise); `on_samples` gets every
+    batch as it comes, before it is folded: the position of its GPU in `gpus`, and the samples.
+
+    Raises UsageError for a plan that cannot be, SourceError when no selected GPU can be sampled.
+    """
+
+    def __init__(
+        self,
+        plan: Plan = Plan(),
+        say: Say = lambda line: None,
+        on_samples: Callable[[int, Samples], None] = lambda gpu, samples: None,
+    ) -> None:
+        self.plan = checked(with_longer_samples(plan, say))
+        self._say, self._on_samples = say, on_samples
+        self._began = time.monotonic()
+        self._cpu_before_s = time.process_time()
+        self._feed = LiveFeed(self.plan, say)
+        try:
+            self._feed.wait_open()
+        except BaseException:
+            self._feed.close()
+            raise
+        self.gpus: list[Gpu] = self._feed.gpus
+        self._say_notes()
+        self._framer = Framer([o.metrics for o in self.opened], self.plan.frame_ns, self.plan.frame_wait_ns)
+        self._frames = 0
+
+    @property
+    def opened(self) -> list[Opened]:
+        """What is sampled of each GPU; one that cannot be is described by what the others give."""
+        known = next(gpu.opened for gpu in self.gpus if gpu.opened)
+        return [gpu.opened or replace(known, device=gpu.device, notes=()) for gpu in self.gpus]
+
+    def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
+        """Frames as they become complete, for `duration_s` from the first on, or without end."""
+        end_ns = 0
+        for frame in self._endless():
+            end_ns = end_ns or (frame.start_ns + int(duration_s * 1e9) if duration_s else 0)
+            if end_ns and frame.end_ns > end_ns:
+                return
+            self._frames += 1
+            yield frame
+
+    def cost(self) -> Cost:
+        """What cufall has taken since the session began."""
+        tally = Tally()
+        for gpu in self.gpus:
+            tally = tally + gpu.tally
+        return Cost(
+            wall_s=time.monotonic() - self._began,
+            reader_cpu_s=time.process_time() - self._cpu_before_s,
+            workers_cpu_s=tally.cpu_ns / 1e9,
+            tally=tally,
+            late_samples=sum(self._framer.late),
+            overwritten=sum(gpu.overwritten for gpu in self.gpus),
+        )
+
+    def check(self) -> None:
+        """Raise InvalidMeasurement if a selected GPU gave nothing."""
+        for gpu in self.gpus:
+            if not gpu.tally.samples:
+                why = f": {gpu.error}" if gpu.error else ""
+                raise InvalidMeasurement(f"GPU {gpu.device.ordinal} gave no samples{why}")
+
+    def close(self) -> None:
+        """End sampling and give the counters back."""
+        self._feed.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _endless(self) -> Iterator[Frame]:
+        pause_s = min(max(self.plan.decode_ns / 1e10, FASTEST_POLL_S), SLOWEST_POLL_S)
+        self._begin(pause_s)
+        while True:
+            self._poll()
+            yield from self._framer.ready(time.time_ns(), self._feed.live())
+            time.sleep(pause_s)
+
+    def _begin(self, pause_s: float) -> None:
+        """Wait until all GPUs that live have given samples, so that the first frame holds them all."""
+        until = time.monotonic() + FIRST_WAIT_S + self.plan.decode_ns / 1e9
+        while time.monotonic() < until or not any(self._framer.begun()):
+            self._poll()
+            begun, live = self._framer.begun(), self._feed.live()
+            if any(begun) and all(b or not alive for b, alive in zip(begun, live, strict=True)):
+                break
+            time.sleep(pause_s)
+        self._framer.begin()
+
+    def _poll(self) -> None:
+        for gpu, samples in self._feed.poll():
+            if len(samples):
+                self._on_samples(gpu, samples)
+                self._framer.add(gpu, samples)
+
+    def _say_notes(self) -> None:
+        notes = {note for gpu in self.gpus if gpu.opened for note in gpu.opened.notes}
+        for note in sorted(notes):
+            self._say(note)

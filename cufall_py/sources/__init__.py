@@ -1,0 +1,79 @@
+"""Where samples come from: one protocol for the hardware, a script and whatever comes later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cufall_py.devices import Device
+from cufall_py.errors import UsageError
+from cufall_py.metrics import MetricSet
+from cufall_py.plan import Plan
+from cufall_py.samples import Samples, Tally
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a source of one GPU turned out to be. `sample_ns` is the period that was asked for (0: unknown)."""
+
+    device: Device
+    metrics: MetricSet
+    sample_ns: int
+    trigger: str
+    source: str
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Where it runs and with what: library paths and versions, clock domains."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "device": self.device.to_json(), "metrics": self.metrics.to_json()}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Opened:
+        read = {
+            "device": Device(**data["device"]),
+            "metrics": MetricSet.from_json(data["metrics"]),
+            "notes": tuple(data["notes"]),
+        }
+        return Opened(**{**data, **read})
+
+
+class Source(Protocol):
+    """One GPU's samples. `tally` is the worker's; the source adds what only it can know."""
+
+    tally: Tally
+
+    def open(self) -> Opened:
+        """Start sampling. Raises SourceError or UsageError."""
+
+    def read(self) -> Samples:
+        """What was measured since the last read, in order. Raises SourceError when it can no longer."""
+
+    def close(self) -> None:
+        """Stop sampling and give the hardware back; may be called after a failed open."""
+
+
+class Provider(Protocol):
+    """A kind of source: which GPUs it sees, and a source for each. Runs in the supervisor."""
+
+    def prepare(self) -> None:
+        """Load what workers will need, once, before they are forked. Raises SourceError."""
+
+    def devices(self) -> list[Device]:
+        """The GPUs there are; called in a process of its own. Raises NoGpu."""
+
+    def source(self, device: Device, plan: Plan) -> Source:
+        """A source for one of them; called in its worker."""
+
+
+def provider(name: str) -> Provider:
+    """The provider that a plan's `source` names. Raises UsageError."""
+    if name == "cupti":
+        from .cupti.source import CuptiProvider
+
+        return CuptiProvider()
+    if name.startswith("script:"):
+        from .script import ScriptProvider
+
+        return ScriptProvider.from_file(name.removeprefix("script:"))
+    raise UsageError(f"--source {name}: not cupti, script:FILE or a recording")

@@ -1,0 +1,344 @@
+"""PM sampling over cupti-python's raw calls: the only module that imports `cupti`.
+
+Every struct, buffer and name array is made once and reused. The two calls made for each sample
+(its times, its values) read arrays of ready structs, one a sample, so the loop does nothing but call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import cupti.cupti as c
+import numpy as np
+from numpy.typing import NDArray
+
+from .protocol import Config, CuptiError, Decoded
+
+_FULL = int(c.PmSamplingDecodeStopReason.COUNTER_DATA_FULL)
+_TIME = int(c.PmSamplingTriggerMode.GPU_TIME_INTERVAL)
+_SYSCLK = int(c.PmSamplingTriggerMode.GPU_SYSCLK_INTERVAL)
+_LATEST = int(c.PmSamplingHardwareBufferAppendMode.KEEP_LATEST)
+_OLDEST = int(c.PmSamplingHardwareBufferAppendMode.KEEP_OLDEST)
+
+
+class BoundPm:
+    """PM sampling of the GPU with CUDA ordinal `device`; see protocol.Pm."""
+
+    _users = 0
+    """Profiler state is the process's: set up by the first user, torn down by the last."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._object = 0
+        self._host = _Host()
+        self._config_image = np.zeros(0, np.uint8)
+        self._running = False
+        self.start_ns = np.zeros(0, np.uint64)
+        self.end_ns = np.zeros(0, np.uint64)
+        self.values = np.zeros((0, 0))
+
+    def enable(self) -> str:
+        if BoundPm._users == 0:
+            ctypes.CDLL("libcuda.so.1").cuInit(0)
+            _call("ProfilerInitialize", c.profiler_initialize)
+        BoundPm._users += 1
+        try:
+            chip: str = _call("DeviceGetChipName", c.device_get_chip_name, device_index=self._device).p_chip_name
+            enabled = _call("PmSamplingEnable", c.pm_sampling_enable, device_index=self._device)
+        except BaseException:
+            self._release_profiler()
+            raise
+        self._object = enabled.p_pm_sampling_object
+        self._chip = chip
+        self._available = self._availability()
+        return chip
+
+    def passes(self, counters: Sequence[str]) -> int:
+        with _Host.opened(self._chip) as host:
+            return host.passes(host.config_image(counters))
+
+    def present(self, counters: Sequence[str]) -> bool:
+        # CUPTI answers UNKNOWN when a counter's unit is not in the GPU's availability image
+        try:
+            with _Host.opened(self._chip, self._available.ctypes.data) as host:
+                host.config_image(counters)
+        except CuptiError:
+            return False
+        return True
+
+    def clock(self, counter: str) -> str:
+        with _Host.opened(self._chip) as host:
+            return host.dimension(counter)
+
+    def configure(self, config: Config) -> None:
+        self._host.open(self._chip)
+        self._config_image = self._host.config_image(config.counters)
+        _call(
+            "PmSamplingSetConfig",
+            c.pm_sampling_set_config,
+            p_pm_sampling_object=self._object,
+            config_size=self._config_image.size,
+            p_config=self._config_image.ctypes.data,
+            hardware_buffer_size=config.buffer_bytes,
+            sampling_interval=config.interval,
+            trigger_mode=_TIME if config.time_trigger else _SYSCLK,
+            hw_buffer_append_mode=_LATEST if config.keep_latest else _OLDEST,
+        )
+        self._names = _Names(config.counters)
+        self._make_image(config.image_samples)
+        self._prepare(config.image_samples, len(config.counters))
+
+    def start(self) -> None:
+        _call("PmSamplingStart", c.pm_sampling_start, p_pm_sampling_object=self._object)
+        self._running = True
+
+    def decode(self) -> Decoded:
+        with _named("PmSamplingCounterDataImageInitialize"):
+            c.pm_sampling_counter_data_image_initialize(self._reset.ptr)
+        overflow = False
+        try:
+            c.pm_sampling_decode_data(self._decode.ptr)
+        except c.cuptiError as error:
+            failure = _translated("PmSamplingDecodeData", error)
+            if failure.status != "OUT_OF_MEMORY":
+                raise failure from None
+            overflow = True
+        c.pm_sampling_get_counter_data_info(self._info.ptr)
+        samples = int(self._info.num_completed_samples)
+        with _named("EvaluateToGpuValues"):
+            deque(map(c.profiler_host_evaluate_to_gpu_values, self._evaluations[:samples]), 0)
+            deque(map(c.pm_sampling_counter_data_get_sample_info, self._infos[:samples]), 0)
+        full = self._decode.decode_stop_reason == _FULL
+        return Decoded(samples, full, overflow or bool(self._decode.overflow))
+
+    def constants(self, names: Sequence[str]) -> list[float]:
+        if not names:
+            return []
+        with _named("PmSamplingCounterDataImageInitialize"):
+            c.pm_sampling_counter_data_image_initialize(self._reset.ptr)
+        wanted = _Names(names)
+        out = np.full(len(names), np.nan)
+        _call(
+            "EvaluateToGpuValues",
+            c.profiler_host_evaluate_to_gpu_values,
+            p_host_object=self._host.object,
+            p_counter_data_image=self._image.ctypes.data,
+            counter_data_image_size=self._image.size,
+            range_index=0,
+            pp_metric_names=wanted.address,
+            num_metrics=len(names),
+            p_metric_values=out.ctypes.data,
+        )
+        return [float(value) for value in out]
+
+    def stop(self) -> None:
+        if self._running:
+            self._running = False
+            _call("PmSamplingStop", c.pm_sampling_stop, p_pm_sampling_object=self._object)
+
+    def disable(self) -> None:
+        if not self._object:
+            return
+        handle, self._object = self._object, 0
+        self._host.close()
+        try:
+            _call("PmSamplingDisable", c.pm_sampling_disable, p_pm_sampling_object=handle)
+        finally:
+            self._release_profiler()
+
+    def _availability(self) -> NDArray[np.uint8]:
+        function = c.pm_sampling_get_counter_availability
+        size = _call("GetCounterAvailability", function, device_index=self._device).counter_availability_image_size
+        image = np.zeros(size, np.uint8)
+        _call(
+            "GetCounterAvailability",
+            function,
+            device_index=self._device,
+            counter_availability_image_size=size,
+            p_counter_availability_image=image.ctypes.data,
+        )
+        return image
+
+    @staticmethod
+    def _release_profiler() -> None:
+        BoundPm._users -= 1
+        if BoundPm._users == 0:
+            _call("ProfilerDeInitialize", c.profiler_deinitialize)
+
+    def _make_image(self, samples: int) -> None:
+        size = _call(
+            "PmSamplingGetCounterDataSize",
+            c.pm_sampling_get_counter_data_size,
+            p_pm_sampling_object=self._object,
+            p_metric_names=self._names.address,
+            num_metrics=self._names.count,
+            max_samples=samples,
+        ).counter_data_size
+        self._image = np.zeros(size, np.uint8)
+
+    def _prepare(self, samples: int, counters: int) -> None:
+        image = {"p_counter_data_image": self._image.ctypes.data, "counter_data_image_size": self._image.size}
+        self._reset = _params(
+            c.pm_sampling_counter_data_image_initialize,
+            p_pm_sampling_object=self._object,
+            counter_data_size=self._image.size,
+            p_counter_data=self._image.ctypes.data,
+        )
+        self._decode = _params(c.pm_sampling_decode_data, p_pm_sampling_object=self._object, **image)
+        self._info = _params(c.pm_sampling_get_counter_data_info, **image)
+        self.values = np.zeros((samples, counters))
+        self._structs: list[NDArray[Any]] = []
+        self._evaluations = self._evaluation_structs(image)
+        self._infos = self._info_structs(image)
+
+    def _evaluation_structs(self, image: dict[str, int]) -> list[int]:
+        structs = np.zeros(len(self.values), c.profiler_host_evaluate_to_gpu_values_params_dtype)
+        structs["struct_size"] = _struct_size(c.profiler_host_evaluate_to_gpu_values)
+        structs["p_host_object"] = self._host.object
+        structs["range_index"] = np.arange(len(structs))
+        structs["pp_metric_names"] = self._names.address
+        structs["num_metrics"] = self._names.count
+        structs["p_metric_values"] = _row_addresses(self.values)
+        return self._filled(structs, image)
+
+    def _info_structs(self, image: dict[str, int]) -> list[int]:
+        structs = np.zeros(len(self.values), c.pm_sampling_counter_data_get_sample_info_params_dtype)
+        structs["struct_size"] = _struct_size(c.pm_sampling_counter_data_get_sample_info)
+        structs["p_pm_sampling_object"] = self._object
+        structs["sample_index"] = np.arange(len(structs))
+        self.start_ns = structs["start_timestamp"]
+        self.end_ns = structs["end_timestamp"]
+        return self._filled(structs, image)
+
+    def _filled(self, structs: NDArray[Any], image: dict[str, int]) -> list[int]:
+        for field, value in image.items():
+            structs[field] = value
+        self._structs.append(structs)
+        return [int(address) for address in _row_addresses(structs)]
+
+
+class _Host:
+    """A profiler host object of a chip: makes config images and evaluates samples."""
+
+    object = 0
+
+    def open(self, chip: str, availability: int = 0) -> None:
+        self.object = _call(
+            "ProfilerHostInitialize",
+            c.profiler_host_initialize,
+            profiler_type=int(c.ProfilerType.PM_SAMPLING),
+            p_chip_name=chip,
+            p_counter_availability_image=availability,
+        ).p_host_object
+
+    def close(self) -> None:
+        if self.object:
+            handle, self.object = self.object, 0
+            _call("ProfilerHostDeinitialize", c.profiler_host_deinitialize, p_host_object=handle)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, chip: str, availability: int = 0) -> Iterator[_Host]:
+        host = cls()
+        host.open(chip, availability)
+        try:
+            yield host
+        finally:
+            host.close()
+
+    def dimension(self, counter: str) -> str:
+        return str(
+            _call(
+                "GetMetricProperties",
+                c.profiler_host_get_metric_properties,
+                p_host_object=self.object,
+                p_metric_name=counter,
+            ).p_dim_unit
+        )
+
+    def config_image(self, counters: Sequence[str]) -> NDArray[np.uint8]:
+        names = _Names(counters)
+        _call(
+            "ConfigAddMetrics",
+            c.profiler_host_config_add_metrics,
+            p_host_object=self.object,
+            pp_metric_names=names.address,
+            num_metrics=names.count,
+        )
+        size = _call(
+            "GetConfigImageSize", c.profiler_host_get_config_image_size, p_host_object=self.object
+        ).config_image_size
+        image = np.zeros(size, np.uint8)
+        _call(
+            "GetConfigImage",
+            c.profiler_host_get_config_image,
+            p_host_object=self.object,
+            p_config_image=image.ctypes.data,
+            config_image_size=size,
+        )
+        return image
+
+    @staticmethod
+    def passes(image: NDArray[np.uint8]) -> int:
+        return int(
+            _call(
+                "GetNumOfPasses",
+                c.profiler_host_get_num_of_passes,
+                p_config_image=image.ctypes.data,
+                config_image_size=image.size,
+            ).num_of_passes
+        )
+
+
+class _Names:
+    """A C array of names that lives as long as this object."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._array = (ctypes.c_char_p * len(names))(*(name.encode() for name in names))
+        self.address = ctypes.addressof(self._array)
+        self.count = len(names)
+
+
+def _row_addresses(array: NDArray[Any]) -> NDArray[np.int64]:
+    return array.ctypes.data + array.strides[0] * np.arange(len(array), dtype=np.int64)
+
+
+def _params(function: Callable[..., Any], **fields: Any) -> Any:
+    params = getattr(c, _stem(function) + "Params")()
+    params.struct_size = _struct_size(function)
+    for name, value in fields.items():
+        setattr(params, name, value)
+    return params
+
+
+def _call(label: str, function: Callable[..., Any], **fields: Any) -> Any:
+    params = _params(function, **fields)
+    with _named(label):
+        function(params.ptr)
+    return params
+
+
+@contextmanager
+def _named(label: str) -> Iterator[None]:
+    try:
+        yield
+    except c.cuptiError as error:
+        raise _translated(label, error) from None
+
+
+def _translated(label: str, error: Any) -> CuptiError:
+    return CuptiError(label, c.Result(error.status).name.removeprefix("ERROR_"))
+
+
+def _stem(function: Callable[..., Any]) -> str:
+    # profiler_deinitialize takes ProfilerDeInitializeParams
+    stem = "".join(part.capitalize() for part in function.__name__.split("_"))
+    return {"ProfilerDeinitialize": "ProfilerDeInitialize"}.get(stem, stem)
+
+
+def _struct_size(function: Callable[..., Any]) -> int:
+    return int(getattr(c, function.__name__.upper() + "_PARAMS_STRUCT_SIZE"))

@@ -1,0 +1,63 @@
+"""CUPTI's statuses as errors a person can act on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cufall_py.devices import Device
+from cufall_py.errors import CountersDenied, CountersOwned, LibraryProblem, SourceError, Unsupported
+
+from .protocol import CuptiError
+
+DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+OWNED = (
+    "another profiler holds its counters (DCGM: dcgmi profile --pause; else nsys, ncu, a torch profiler "
+    "or another cufall); try again when it is gone"
+)
+PLATFORMS = {
+    "VIRTUALIZED_DEVICE_NOT_SUPPORTED": "a virtual GPU without profiling",
+    "VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES": "a virtual GPU whose host has not allowed profiling",
+    "CONFIDENTIAL_COMPUTING_NOT_SUPPORTED": "confidential computing, which hides the counters",
+    "CMP_DEVICE_NOT_SUPPORTED": "a mining card, which has no profiling",
+    "MIG_DEVICE_NOT_SUPPORTED": "a MIG instance that shares its compute, which hides the counters",
+    "SLI_DEVICE_NOT_SUPPORTED": "SLI, which hides the counters",
+    "WSL_DEVICE_NOT_SUPPORTED": "WSL, where the counters cannot be reached",
+}
+
+
+def explain(error: CuptiError, device: Device) -> SourceError:
+    """The error that a failed CUPTI call on this GPU means."""
+    gpu = f"GPU {device.ordinal} ({device.name})"
+    if error.status == "INSUFFICIENT_PRIVILEGES":
+        return CountersDenied(f"{gpu}: {denied(_admin_only())}")
+    if error.status in ("HARDWARE_BUSY", "INVALID_OPERATION"):
+        return CountersOwned(f"{gpu}: {OWNED}")
+    if error.status in PLATFORMS:
+        return Unsupported(f"{gpu} is {PLATFORMS[error.status]}; CUPTI says {error.status}")
+    if error.status == "NOT_INITIALIZED":
+        return LibraryProblem(f"{gpu}: CUPTI cannot load its nvperf libraries; reinstall nvidia-cuda-cupti")
+    if error.status == "OUT_OF_MEMORY":
+        return SourceError(f"{gpu}: no memory for its sample buffers; give a smaller --hw-buffer-mb")
+    return SourceError(f"{gpu}: CUPTI's {error.call} failed with {error.status}")
+
+
+def denied(admin_only: bool | None) -> str:
+    """Why the counters are kept from this process, and the way out that applies here."""
+    in_container = Path("/.dockerenv").exists() or "KUBERNETES_SERVICE_HOST" in os.environ
+    here = "start the container with --cap-add SYS_ADMIN and as root" if in_container else "run as root"
+    for_good = "set the driver option NVreg_RestrictProfilingToAdminUsers=0 on the host"
+    known = {True: " (RmProfilingAdminOnly is 1)", False: " (though RmProfilingAdminOnly is 0)"}
+    return (
+        f"the driver keeps the counters from this user{known[admin_only] if admin_only is not None else ''}; "
+        f"{here}, or for good: {for_good}"
+    )
+
+
+def _admin_only() -> bool | None:
+    try:
+        lines = DRIVER_PARAMETERS.read_text().splitlines()
+    except OSError:
+        return None
+    values = [line.split(":")[1].strip() for line in lines if line.startswith("RmProfilingAdminOnly")]
+    return values[0] != "0" if values else None

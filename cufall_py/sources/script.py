@@ -1,0 +1,269 @@
+"""The scripted source: made-up GPUs whose every counter is known, for demonstrations and tests.
+
+A script is JSON (docs/scripted.md): how many GPUs, what they do over time (a pattern of phases that
+repeats), and faults at times. Counters are exact integrals of the pattern, so any window's mean can be
+told by arithmetic. It runs in real workers, as the hardware does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+
+from cufall_py.devices import Device
+from cufall_py.errors import CountersDenied, CountersOwned, SourceError, UsageError
+from cufall_py.metrics import MetricSet
+from cufall_py.plan import RECORD_BYTES, Plan
+from cufall_py.presets import COMMON, SHORT_NAMES, Recipe, table
+from cufall_py.resolve import resolve
+from cufall_py.samples import Floats, Ints, Samples, Tally
+
+from . import Opened
+
+MOST_GPUS = 16
+CLOCK_HZ = {"sm": 1.755e9, "smsp": 1.755e9, "gr": 1.6e9, "dram": 3.2e9, "lts": 1.6e9, "pcie": 1.0e9}
+"""By the unit of an elapsed counter; other units tick at 1 GHz."""
+PEAKS = {
+    "sm__pipe_tensor": 4.0,
+    "smsp__pipe_tensor": 1.0,
+    "dram__bytes": 1504.0,
+    "sm__inst_executed_pipe": 264.0,
+    "sm__inst_executed_realtime": 528.0,
+    "sm__pipe_fp64": 4.0,
+    "lts__t_bytes": 9024.0,
+    "pcie__": 63.0,
+    "sm__warps_active": 64.0,
+}
+"""Peak a cycle by the start of a counter's name, as an H200 told them; 1 for others."""
+FAULT_KINDS = ("hang", "crash", "lost", "denied", "owned", "gap", "absurd", "duplicate")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong on one GPU, from `at_s` after the start for `for_s` seconds."""
+
+    gpu: int
+    kind: str
+    at_s: float = 0.0
+    for_s: float = float("inf")
+
+    def active(self, elapsed_s: float) -> bool:
+        return self.at_s <= elapsed_s < self.at_s + self.for_s
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of time in which each ratio (by short name) stands still; those not named are 0."""
+
+    ms: float
+    ratios: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What every GPU does. `patterns[i % len]` is GPU i's, begun `stagger_ms` x i late."""
+
+    count: int
+    name: str
+    chip: str
+    patterns: tuple[tuple[Phase, ...], ...]
+    stagger_ms: float = 0.0
+    burn_ms: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    uuids: tuple[str, ...] = field(default=())
+
+
+def parse(text: str) -> Script:
+    """Raises UsageError that says where the script is wrong."""
+    try:
+        data = json.loads(text)
+        patterns = [data["pattern"]] if "pattern" in data else data["patterns"]
+        script = Script(
+            count=int(data.get("gpus", 1)),
+            name=str(data.get("name", "Scripted GPU")),
+            chip=str(data.get("chip", "GH100")),
+            patterns=tuple(tuple(_phase(phase) for phase in pattern) for pattern in patterns),
+            stagger_ms=float(data.get("stagger_ms", 0)),
+            burn_ms=float(data.get("burn_ms", 0)),
+            faults=tuple(Fault(**fault) for fault in data.get("faults", ())),
+            uuids=tuple(data.get("uuids", ())),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"script: {type(error).__name__}: {error}") from None
+    _check(script)
+    return script
+
+
+def _phase(data: dict[str, float]) -> Phase:
+    return Phase(float(data["ms"]), {k: float(v) for k, v in data.items() if k != "ms"})
+
+
+def _check(script: Script) -> None:
+    if not 1 <= script.count <= MOST_GPUS:
+        raise UsageError(f"script: gpus {script.count}: must be from 1 to {MOST_GPUS}")
+    for phase in (phase for pattern in script.patterns for phase in pattern):
+        if phase.ms <= 0:
+            raise UsageError(f"script: a phase of {phase.ms} ms")
+        for name, ratio in phase.ratios.items():
+            if name not in SHORT_NAMES or not 0 <= ratio <= 1:
+                raise UsageError(f"script: {name} {ratio}: must be a short name and from 0 to 1")
+    if not script.patterns or not all(script.patterns):
+        raise UsageError("script: an empty pattern")
+    for fault in script.faults:
+        if fault.kind not in FAULT_KINDS:
+            raise UsageError(f"script: fault {fault.kind}: must be one of {', '.join(FAULT_KINDS)}")
+
+
+class ScriptProvider:
+    """The GPUs of a script; its time begins when the provider is made."""
+
+    def __init__(self, script: Script, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.script, self._now_ns, self.origin_ns = script, now_ns, now_ns()
+
+    @staticmethod
+    def from_file(path: str) -> ScriptProvider:
+        try:
+            return ScriptProvider(parse(Path(path).read_text()))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--source script:{path}: {getattr(error, 'strerror', error)}") from None
+
+    def prepare(self) -> None:
+        pass
+
+    def devices(self) -> list[Device]:
+        return [Device(k, self._uuid(k), self.script.name, f"0000:{k:02x}:00.0", 132) for k in range(self.script.count)]
+
+    def source(self, device: Device, plan: Plan) -> ScriptSource:
+        return ScriptSource(self.script, device, plan, self.origin_ns, self._now_ns)
+
+    def _uuid(self, ordinal: int) -> str:
+        if ordinal < len(self.script.uuids):
+            return self.script.uuids[ordinal]
+        # of this run alone, so that two runs of one script do not share a ring
+        seed = hashlib.sha256(f"{self.origin_ns} {os.getpid()} {ordinal}".encode()).digest()
+        return f"GPU-{UUID(bytes=seed[:16])}"
+
+
+class ScriptSource:
+    """One scripted GPU."""
+
+    def __init__(self, script: Script, device: Device, plan: Plan, origin_ns: int, now_ns: Callable[[], int]) -> None:
+        self.tally = Tally()
+        self._script, self._device, self._plan = script, device, plan
+        self._origin_ns, self._now_ns = origin_ns, now_ns
+        self._faults = [f for f in script.faults if f.gpu == device.ordinal]
+        self._pattern = script.patterns[device.ordinal % len(script.patterns)]
+
+    def open(self) -> Opened:
+        self._raise_at_open()
+        metrics = resolve(self._plan.wanted, self._script.chip)
+        metrics = metrics.with_peaks({name: peak(name) for name in metrics.unknown_peaks()})
+        self._metrics = metrics
+        self._rates = np.stack([self._rate(phase, metrics) for phase in self._pattern])
+        self._next_ns = self._now_ns()
+        return Opened(self._device.of_chip(self._script.chip), metrics, self._plan.sample_ns, "time", "script")
+
+    def read(self) -> Samples:
+        elapsed_s = (self._now_ns() - self._origin_ns) / 1e9
+        self._misbehave(elapsed_s)
+        _burn(self._script.burn_ms)
+        period = self._plan.sample_ns
+        count = (self._now_ns() - self._next_ns) // period
+        held = max(1, self._plan.buffer_bytes // RECORD_BYTES)
+        if count > held:
+            self._next_ns += (count - held) * period
+        edges = self._next_ns + period * np.arange(min(count, held) + 1, dtype=np.int64)
+        self._next_ns = int(edges[-1])
+        return self._flawed(Samples(edges[:-1], edges[1:], np.diff(self.totals(edges), axis=0)))
+
+    def close(self) -> None:
+        pass
+
+    def totals(self, at_ns: Ints) -> Floats:
+        """Every counter's running total at these times, (n, counters): the pattern's exact integral."""
+        shift_ns = self._origin_ns + int(1e6 * self._script.stagger_ms * self._device.ordinal)
+        lengths_s = np.array([phase.ms / 1e3 for phase in self._pattern])
+        bounds = np.concatenate(([0.0], np.cumsum(lengths_s)))
+        sums = np.concatenate(
+            [np.zeros((1, self._rates.shape[1])), np.cumsum(self._rates * lengths_s[:, None], axis=0)]
+        )
+        cycles, within = np.divmod((at_ns - shift_ns) / 1e9, bounds[-1])
+        columns = [np.interp(within, bounds, sums[:, k]) for k in range(sums.shape[1])]
+        out: Floats = cycles[:, None] * sums[-1] + np.stack(columns, axis=1)
+        return out
+
+    def _rate(self, phase: Phase, metrics: MetricSet) -> Floats:
+        """Each counter's amount a second in a phase."""
+        return np.array([rate(name, phase.ratios, self._script.chip) for name in metrics.counters])
+
+    def _raise_at_open(self) -> None:
+        elapsed_s = (self._now_ns() - self._origin_ns) / 1e9
+        for fault in self._faults:
+            if fault.kind in ("denied", "owned") and fault.active(elapsed_s):
+                kind = CountersDenied if fault.kind == "denied" else CountersOwned
+                raise kind(f"GPU {self._device.ordinal} ({self._device.name}): scripted to be {fault.kind}")
+
+    def _misbehave(self, elapsed_s: float) -> None:
+        for fault in self._faults:
+            if not fault.active(elapsed_s):
+                continue
+            if fault.kind == "hang":
+                time.sleep(min(fault.at_s + fault.for_s - elapsed_s, 1e6))
+            elif fault.kind == "crash":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif fault.kind == "lost":
+                raise SourceError(f"GPU {self._device.ordinal} ({self._device.name}) is lost")
+
+    def _flawed(self, samples: Samples) -> Samples:
+        since_s = (samples.end_ns - self._origin_ns) / 1e9
+        for fault in self._faults:
+            hit = (since_s >= fault.at_s) & (since_s < fault.at_s + fault.for_s)
+            if fault.kind == "gap":
+                samples, since_s = samples[~hit], since_s[~hit]
+            elif fault.kind == "absurd":
+                samples.values[hit] = 2**32 - 1
+            elif fault.kind == "duplicate":
+                order = np.sort(np.concatenate([np.arange(len(samples)), np.flatnonzero(hit)]))
+                samples, since_s = (
+                    Samples(samples.start_ns[order], samples.end_ns[order], samples.values[order]),
+                    since_s[order],
+                )
+        return samples
+
+
+def peak(counter: str) -> float:
+    """What a scripted counter can count in a cycle."""
+    fits = [start for start in PEAKS if counter.startswith(start)]
+    return PEAKS[max(fits, key=len)] if fits else 1.0
+
+
+def rate(counter: str, ratios: dict[str, float], chip: str) -> float:
+    """A counter's amount a second when its metric stands at the ratio that `ratios` gives it."""
+    if "cycles_elapsed" in counter:
+        return clock_hz(counter)
+    for recipes in (table(chip), COMMON):
+        for name, recipe in recipes.items():
+            if isinstance(recipe, Recipe) and counter in recipe.counters:
+                share = len(recipe.peak_of) / len(recipe.counters)
+                return ratios.get(name, 0.0) * share * peak(counter) * clock_hz(recipe.elapsed)
+    return 0.0
+
+
+def clock_hz(elapsed: str) -> float:
+    return CLOCK_HZ.get(elapsed.split("__")[0].split(".")[-1], 1e9)
+
+
+def _burn(milliseconds: float) -> None:
+    """Use this much processor time with the interpreter's lock released, as a decode does."""
+    until = time.thread_time() + milliseconds / 1e3
+    while time.thread_time() < until:
+        hashlib.sha256(b"\0" * 200_000)

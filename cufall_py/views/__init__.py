@@ -1,0 +1,1 @@
+"""Frames to text: pure functions. Where it goes, and what the terminal can do, is decided elsewhere."""
