@@ -78,23 +78,16 @@ class Gpu:
 
 
 class LiveFeed:
-    """Starts sampling and reads the rings. Raises LibraryProblem when no interpreter can sample.
+    """Has the plan carried out by a launched supervisor and reads the rings.
 
     `say` gets each line a person should read.
     """
 
-    def __init__(self, plan: Plan, say: Say) -> None:
+    def __init__(self, plan: Plan, say: Say, process: subprocess.Popen[bytes]) -> None:
         self._plan, self._say = plan, say
         self.gpus: list[Gpu] = []
         self._events = b""
-        self._command = sampler.command(plan.source)
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-        )
+        self._process = process
         assert self._process.stdin and self._process.stdout
         self._in, self._out = self._process.stdin, self._process.stdout
         os.set_blocking(self._out.fileno(), False)
@@ -143,6 +136,11 @@ class LiveFeed:
             gpu.detach()
         self._out.close()
 
+    @property
+    def _python(self) -> str:
+        command = self._process.args
+        return str(command[0] if isinstance(command, list) else command)
+
     def _send(self, message: dict[str, Any]) -> None:
         try:
             self._in.write(json.dumps(message).encode() + b"\n")
@@ -158,7 +156,7 @@ class LiveFeed:
         data = self._out.read()
         if data == b"":
             raise SourceError(
-                f"the sampling process ended by itself ({_ending(self._process.wait())}); it runs {self._command[0]}"
+                f"the sampling process ended by itself ({_ending(self._process.wait())}); it runs {self._python}"
             )
         *lines, self._events = (self._events + (data or b"")).split(b"\n")
         for line in lines:

@@ -9,7 +9,6 @@ supervisor tells it, when the supervisor dies, or when no one has read its ring 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import os
 import select
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .devices import Device, select as select_devices
-from .errors import ERRORS, CountersOwned, CufallError, LibraryProblem, NoGpu, SourceError
+from .errors import ERRORS, CountersOwned, CufallError, NoGpu, SourceError
 from .plan import Plan
 from .ring import RingWriter, clear_stale
 from .samples import Tally, screen
@@ -35,58 +34,20 @@ STEADY_S = 30.0
 """A worker that ran this long before it ended is restarted as if it were the first time."""
 OWNED_RETRY_S = 2.0
 """How long a GPU that another process holds is asked again: one that was just killed lets go of it soon."""
+YOUNG_NS = 1_000_000_000
 DECODE_AFTER_NS = 2_000_000
 """A decode comes this long after its mark, so that the sample that ends there is complete."""
-BOOT = (
-    "import sys;sys.path[:]=[p for p in sys.path if p];import importlib.util as u;d=sys.argv[1];"
-    "s=u.spec_from_file_location('cufall_py',d+'/__init__.py',submodule_search_locations=[d]);"
-    "m=u.module_from_spec(s);sys.modules['cufall_py']=m;s.loader.exec_module(m);"
-    "from cufall_py.sampler import main;main()"
-)
-"""Makes this package alone importable in another interpreter: not its parent folder, our site-packages."""
 
 
-def command(source: str) -> list[str]:
-    """The command line that starts a supervisor for this source. Raises LibraryProblem."""
-    return [interpreter(source), "-c", BOOT, os.path.dirname(os.path.abspath(__file__))]
-
-
-def interpreter(source: str) -> str:
-    """The Python that can sample: CUFALL_PYTHON, this one if it can, or that of an installed cufall."""
-    if asked := os.environ.get("CUFALL_PYTHON"):
-        return asked
-    if source != "cupti" or importlib.util.find_spec("cupti"):
-        return sys.executable
-    if found := _installed_interpreter():
-        return found
-    raise LibraryProblem(
-        "cupti-python is not installed here; install cufall on its own with: pipx install 'cufall-py[gpu]', "
-        "or name a Python that has it in CUFALL_PYTHON"
-    )
-
-
-def _installed_interpreter() -> str | None:
-    """The interpreter of a `cufall` on PATH that is not this one, by its first line."""
-    for folder in os.get_exec_path():
-        script = os.path.join(folder, "cufall")
-        try:
-            with open(script, "rb") as file:
-                first = file.readline(300).decode(errors="replace")
-        except OSError:
-            continue
-        python = first.removeprefix("#!").strip()
-        if first.startswith("#!/") and os.access(python, os.X_OK) and python != sys.executable:
-            return python
-    return None
-
-
-def main() -> None:
-    """Entry of the supervisor process."""
-    request = json.loads(sys.stdin.buffer.readline() or b"null")
-    if request is None:
-        return
+def main(source: str) -> None:
+    """Entry of the supervisor process; the plan comes as the first line of stdin."""
     try:
-        Supervisor(Plan.from_json(request), tell).run()
+        supervisor = Supervisor(provider(source), tell)
+        supervisor.prepare()
+        with open(0, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: what follows is read with select
+            request = stdin.readline()
+        if request:
+            supervisor.run(Plan.from_json(json.loads(request)))
     except CufallError as error:
         tell("failed", error=_error(error))
 
@@ -122,14 +83,20 @@ class Worker:
 class Supervisor:
     """Starts the workers, starts again those that die, ends them all."""
 
-    def __init__(self, plan: Plan, tell: Callable[..., None]) -> None:
-        self._plan, self._tell = plan, tell
+    def __init__(self, provider: Provider, tell: Callable[..., None]) -> None:
+        self._provider, self._tell = provider, tell
         self._workers: dict[int, Worker] = {}
-        self._provider = provider(plan.source)
 
-    def run(self) -> None:
+    def prepare(self) -> None:
+        """Look for GPUs in a child while this process loads the libraries. Raises CufallError."""
+        self._found = _in_child(self._provider.devices)
+        self._provider.prepare()
         clear_stale()
-        devices = self._prepare()
+
+    def run(self, plan: Plan) -> None:
+        """Sample until the end of stdin. Raises CufallError if the plan's GPUs are not there."""
+        self._plan = plan
+        devices = select_devices(self._found(), plan.devices)
         self._tell("devices", devices=[device.to_json() for device in devices])
         self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write)
@@ -142,12 +109,6 @@ class Supervisor:
             self._attend()
         finally:
             self._end_all()
-
-    def _prepare(self) -> list[Device]:
-        """Find the GPUs in a child while this process loads the libraries."""
-        answer = _in_child(self._provider.devices)
-        self._provider.prepare()
-        return select_devices(answer(), self._plan.devices)
 
     def _attend(self) -> None:
         """Until the end of stdin: bury and restart workers."""
@@ -270,7 +231,7 @@ def work(provider: Provider, device: Device, plan: Plan, tell: Callable[..., Non
         opened = _open(source)
         with closing(RingWriter(device.uuid, opened.to_json())) as ring:
             tell("ring", gpu=device.ordinal, path=str(ring.path))
-            return _sample(source, opened, ring, plan.decode_ns, tell)
+            return _sample(source, opened, ring, plan, tell)
     except CufallError as error:
         tell("error", gpu=device.ordinal, error=_error(error))
         return FINAL
@@ -289,11 +250,14 @@ def _open(source: Source) -> Opened:
             time.sleep(0.1)
 
 
-def _sample(source: Source, opened: Opened, ring: RingWriter, decode_ns: int, tell: Callable[..., None]) -> int:
+def _sample(source: Source, opened: Opened, ring: RingWriter, plan: Plan, tell: Callable[..., None]) -> int:
     """Decode into the ring at each mark until the end. Returns FINAL, or AGAIN if the source gave out."""
-    last_end_ns = 0
+    last_end_ns, began_cpu_ns, young_until_ns = 0, time.process_time_ns(), time.time_ns() + YOUNG_NS
     while True:
-        due_ns = (time.time_ns() // decode_ns + 1) * decode_ns + DECODE_AFTER_NS
+        # at first each frame is decoded as it ends, so that a person sees the first soon
+        young = time.time_ns() < young_until_ns
+        period_ns = min(plan.decode_ns, plan.frame_ns) if young else plan.decode_ns
+        due_ns = (time.time_ns() // period_ns + 1) * period_ns + DECODE_AFTER_NS
         if _told_to_end(due_ns) or ring.readerless_s() > READERLESS_S:
             return FINAL
         began_ns = time.monotonic_ns()
@@ -304,7 +268,8 @@ def _sample(source: Source, opened: Opened, ring: RingWriter, decode_ns: int, te
             return AGAIN
         samples = screen(samples, last_end_ns, opened.metrics, source.tally)
         last_end_ns = int(samples.end_ns[-1]) if len(samples) else last_end_ns
-        _account(source.tally, time.monotonic_ns() - began_ns, time.time_ns() - due_ns, decode_ns)
+        source.tally.cpu_ns = time.process_time_ns() - began_cpu_ns
+        _account(source.tally, time.monotonic_ns() - began_ns, time.time_ns() - due_ns, period_ns)
         ring.write(samples, source.tally)
 
 
@@ -319,7 +284,6 @@ def _account(tally: Tally, decode_ns: int, after_due_ns: int, period_ns: int) ->
     tally.decode_ns += decode_ns
     tally.late += after_due_ns > period_ns
     tally.late_ns = max(tally.late_ns, after_due_ns - decode_ns)
-    tally.cpu_ns = time.process_time_ns()
     if tally.decodes % 16 == 1:
         tally.resident_bytes = _resident_bytes()
 

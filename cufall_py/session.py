@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from types import TracebackType
 from .errors import InvalidMeasurement
 from .feed import Gpu, LiveFeed, Say
 from .frames import Frame, Framer
+from .launch import launch
 from .plan import Plan, checked, with_longer_samples
 from .samples import Samples, Tally
 from .sources import Opened
@@ -64,7 +66,8 @@ class Session:
     """Samples the GPUs of a plan until closed. Use as a context manager.
 
     `say` gets each line a person should read (nothing is printed otherwise); `on_samples` gets every
-    batch as it comes, before it is folded: the position of its GPU in `gpus`, and the samples.
+    batch as it comes, before it is folded: the position of its GPU in `gpus`, and the samples. `process`:
+    a supervisor that was launched ahead, to load while this process does.
 
     Raises UsageError for a plan that cannot be, SourceError when no selected GPU can be sampled.
     """
@@ -74,12 +77,11 @@ class Session:
         plan: Plan = Plan(),
         say: Say = lambda line: None,
         on_samples: Callable[[int, Samples], None] = lambda gpu, samples: None,
+        process: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self.plan = checked(with_longer_samples(plan, say))
         self._say, self._on_samples = say, on_samples
-        self._began = time.monotonic()
-        self._cpu_before_s = time.process_time()
-        self._feed = LiveFeed(self.plan, say)
+        self._feed = LiveFeed(self.plan, say, process or launch(plan.source))
         try:
             self._feed.wait_open()
         except BaseException:
@@ -88,7 +90,7 @@ class Session:
         self.gpus: list[Gpu] = self._feed.gpus
         self._say_notes()
         self._framer = Framer([o.metrics for o in self.opened], self.plan.frame_ns, self.plan.frame_wait_ns)
-        self._frames = 0
+        self._began, self._cpu_before_s = time.monotonic(), time.process_time()
 
     @property
     def opened(self) -> list[Opened]:
@@ -103,7 +105,6 @@ class Session:
             end_ns = end_ns or (frame.start_ns + int(duration_s * 1e9) if duration_s else 0)
             if end_ns and frame.end_ns > end_ns:
                 return
-            self._frames += 1
             yield frame
 
     def cost(self) -> Cost:

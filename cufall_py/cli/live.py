@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from cufall_py.errors import UsageError
+from cufall_py.launch import launch
 
 from . import say
 from .options import option, plan_from, sampling_options
@@ -37,13 +38,15 @@ LEAST_WIDTH, MOST_WIDTH = 1, 1000
 )
 def live(**options: Any) -> None:
     """Watch: a line a frame, a band a GPU and metric."""
-    from cufall_py.session import Session
-
-    plan = plan_from(options)
-    duration_s = _checked(options)
+    process = launch(options["source"])  # loads while this process does
     with ExitStack() as stack:
+        stack.callback(process.kill)
+        from cufall_py.session import Session
+
+        plan = plan_from(options)
+        duration_s = _checked(options)
         file = _open_csv(options["csv_path"], stack)
-        session = stack.enter_context(Session(plan, say))
+        session = stack.enter_context(Session(plan, say, process=process))
         sinks = _sinks(session, file, options)
         try:
             for frame in session.frames(duration_s):

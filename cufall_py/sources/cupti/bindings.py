@@ -29,54 +29,48 @@ class BoundPm:
     """PM sampling of the GPU with CUDA ordinal `device`; see protocol.Pm."""
 
     _users = 0
-    """Profiler state is the process's: set up by the first user, torn down by the last."""
+    """Profiler state is the process's: set up by the first user, torn down by the last, for with one GPU's
+    `Collector.disable()` the sampling of all others ends in a segmentation fault."""
 
     def __init__(self, device: int) -> None:
         self._device = device
         self._object = 0
-        self._host = _Host()
-        self._config_image = np.zeros(0, np.uint8)
+        self._is_user = False
         self._running = False
-        self.start_ns = np.zeros(0, np.uint64)
-        self.end_ns = np.zeros(0, np.uint64)
-        self.values = np.zeros((0, 0))
+        self._host = _Host()
 
     def enable(self) -> str:
-        if BoundPm._users == 0:
-            ctypes.CDLL("libcuda.so.1").cuInit(0)
-            _call("ProfilerInitialize", c.profiler_initialize)
-        BoundPm._users += 1
-        try:
-            chip: str = _call("DeviceGetChipName", c.device_get_chip_name, device_index=self._device).p_chip_name
-            enabled = _call("PmSamplingEnable", c.pm_sampling_enable, device_index=self._device)
-        except BaseException:
-            self._release_profiler()
-            raise
-        self._object = enabled.p_pm_sampling_object
-        self._chip = chip
+        self.disable()
+        self._use_profiler()
+        chip = _call("DeviceGetChipName", c.device_get_chip_name, device_index=self._device).p_chip_name
+        enabled = _call("PmSamplingEnable", c.pm_sampling_enable, device_index=self._device)
+        self._object, self._chip = enabled.p_pm_sampling_object, str(chip)
         self._available = self._availability()
-        return chip
+        return self._chip
 
-    def passes(self, counters: Sequence[str]) -> int:
-        with _Host.opened(self._chip) as host:
-            return host.passes(host.config_image(counters))
-
-    def present(self, counters: Sequence[str]) -> bool:
-        # CUPTI answers UNKNOWN when a counter's unit is not in the GPU's availability image
+    def known(self, counter: str) -> bool:
+        host = _Host(self._chip)
         try:
-            with _Host.opened(self._chip, self._available.ctypes.data) as host:
-                host.config_image(counters)
+            host.config_image([counter])
         except CuptiError:
             return False
+        finally:
+            host.close()
         return True
 
+    def schedule(self, counters: Sequence[str]) -> int:
+        # with the availability image CUPTI refuses a counter whose unit is not there; without it such a
+        # counter starts, and silences all others
+        self._host.close()
+        self._host = _Host(self._chip, self._available.ctypes.data)
+        self._names = _Names(counters)
+        self._config_image = self._host.config_image(counters)
+        return self._host.passes(self._config_image)
+
     def clock(self, counter: str) -> str:
-        with _Host.opened(self._chip) as host:
-            return host.dimension(counter)
+        return self._host.dimension(counter)
 
     def configure(self, config: Config) -> None:
-        self._host.open(self._chip)
-        self._config_image = self._host.config_image(config.counters)
         _call(
             "PmSamplingSetConfig",
             c.pm_sampling_set_config,
@@ -88,9 +82,8 @@ class BoundPm:
             trigger_mode=_TIME if config.time_trigger else _SYSCLK,
             hw_buffer_append_mode=_LATEST if config.keep_latest else _OLDEST,
         )
-        self._names = _Names(config.counters)
         self._make_image(config.image_samples)
-        self._prepare(config.image_samples, len(config.counters))
+        self._prepare(config.image_samples)
 
     def start(self) -> None:
         _call("PmSamplingStart", c.pm_sampling_start, p_pm_sampling_object=self._object)
@@ -135,39 +128,48 @@ class BoundPm:
         )
         return [float(value) for value in out]
 
-    def stop(self) -> None:
-        if self._running:
-            self._running = False
-            _call("PmSamplingStop", c.pm_sampling_stop, p_pm_sampling_object=self._object)
-
     def disable(self) -> None:
-        if not self._object:
-            return
-        handle, self._object = self._object, 0
         self._host.close()
+        running, self._running = self._running, False
+        handle, self._object = self._object, 0
         try:
-            _call("PmSamplingDisable", c.pm_sampling_disable, p_pm_sampling_object=handle)
+            if running:
+                _call("PmSamplingStop", c.pm_sampling_stop, p_pm_sampling_object=handle)
         finally:
-            self._release_profiler()
+            if handle:
+                _call("PmSamplingDisable", c.pm_sampling_disable, p_pm_sampling_object=handle)
+
+    def close(self) -> None:
+        try:
+            self.disable()
+        finally:
+            if self._is_user:
+                self._is_user = False
+                BoundPm._users -= 1
+                if BoundPm._users == 0:
+                    _call("ProfilerDeInitialize", c.profiler_deinitialize)
+
+    def _use_profiler(self) -> None:
+        if self._is_user:
+            return
+        if BoundPm._users == 0:
+            ctypes.CDLL("libcuda.so.1").cuInit(0)
+            _call("ProfilerInitialize", c.profiler_initialize)
+        BoundPm._users += 1
+        self._is_user = True
 
     def _availability(self) -> NDArray[np.uint8]:
         function = c.pm_sampling_get_counter_availability
-        size = _call("GetCounterAvailability", function, device_index=self._device).counter_availability_image_size
-        image = np.zeros(size, np.uint8)
+        sized = _call("GetCounterAvailability", function, device_index=self._device)
+        image = np.zeros(sized.counter_availability_image_size, np.uint8)
         _call(
             "GetCounterAvailability",
             function,
             device_index=self._device,
-            counter_availability_image_size=size,
+            counter_availability_image_size=image.size,
             p_counter_availability_image=image.ctypes.data,
         )
         return image
-
-    @staticmethod
-    def _release_profiler() -> None:
-        BoundPm._users -= 1
-        if BoundPm._users == 0:
-            _call("ProfilerDeInitialize", c.profiler_deinitialize)
 
     def _make_image(self, samples: int) -> None:
         size = _call(
@@ -180,7 +182,7 @@ class BoundPm:
         ).counter_data_size
         self._image = np.zeros(size, np.uint8)
 
-    def _prepare(self, samples: int, counters: int) -> None:
+    def _prepare(self, samples: int) -> None:
         image = {"p_counter_data_image": self._image.ctypes.data, "counter_data_image_size": self._image.size}
         self._reset = _params(
             c.pm_sampling_counter_data_image_initialize,
@@ -190,7 +192,7 @@ class BoundPm:
         )
         self._decode = _params(c.pm_sampling_decode_data, p_pm_sampling_object=self._object, **image)
         self._info = _params(c.pm_sampling_get_counter_data_info, **image)
-        self.values = np.zeros((samples, counters))
+        self.values = np.zeros((samples, self._names.count))
         self._structs: list[NDArray[Any]] = []
         self._evaluations = self._evaluation_structs(image)
         self._infos = self._info_structs(image)
@@ -224,31 +226,21 @@ class BoundPm:
 class _Host:
     """A profiler host object of a chip: makes config images and evaluates samples."""
 
-    object = 0
-
-    def open(self, chip: str, availability: int = 0) -> None:
-        self.object = _call(
-            "ProfilerHostInitialize",
-            c.profiler_host_initialize,
-            profiler_type=int(c.ProfilerType.PM_SAMPLING),
-            p_chip_name=chip,
-            p_counter_availability_image=availability,
-        ).p_host_object
+    def __init__(self, chip: str = "", availability: int = 0) -> None:
+        self.object = 0
+        if chip:
+            self.object = _call(
+                "ProfilerHostInitialize",
+                c.profiler_host_initialize,
+                profiler_type=int(c.ProfilerType.PM_SAMPLING),
+                p_chip_name=chip,
+                p_counter_availability_image=availability,
+            ).p_host_object
 
     def close(self) -> None:
         if self.object:
             handle, self.object = self.object, 0
             _call("ProfilerHostDeinitialize", c.profiler_host_deinitialize, p_host_object=handle)
-
-    @classmethod
-    @contextmanager
-    def opened(cls, chip: str, availability: int = 0) -> Iterator[_Host]:
-        host = cls()
-        host.open(chip, availability)
-        try:
-            yield host
-        finally:
-            host.close()
 
     def dimension(self, counter: str) -> str:
         return str(

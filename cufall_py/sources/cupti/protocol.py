@@ -27,7 +27,6 @@ class Config:
     `image_samples` is the most samples that one decode can hand over.
     """
 
-    counters: tuple[str, ...]
     interval: int
     time_trigger: bool
     keep_latest: bool
@@ -55,19 +54,16 @@ class Pm(Protocol):
     values: NDArray[np.float64]
 
     def enable(self) -> str:
-        """Take the GPU; return CUPTI's name of its chip."""
+        """Take the GPU, anew if it was taken before; return CUPTI's name of its chip."""
 
-    def passes(self, counters: Sequence[str]) -> int:
-        """How many passes this set needs: 1 can be sampled."""
+    def known(self, counter: str) -> bool:
+        """Whether the chip has a counter of this name, be its unit there on this GPU or not."""
 
-    def present(self, counters: Sequence[str]) -> bool:
-        """Whether this GPU has the units of all these counters that its chip knows."""
-
-    def clock(self, counter: str) -> str:
-        """CUPTI's dimension of a counter: gpc_cycle, sys_cycle, byte, ..."""
+    def schedule(self, counters: Sequence[str]) -> int:
+        """Choose what to sample; return the passes it needs: 1 can be sampled. Fails if any is not there."""
 
     def configure(self, config: Config) -> None:
-        """Set up sampling; once for each `enable`."""
+        """Set up sampling of what was scheduled; once for each `enable`: CUPTI can neither configure nor start twice."""
 
     def start(self) -> None: ...
 
@@ -76,7 +72,11 @@ class Pm(Protocol):
     def constants(self, names: Sequence[str]) -> list[float]:
         """Values that are the chip's and not the sample's (`.peak_sustained`); once configured."""
 
-    def stop(self) -> None: ...
+    def clock(self, counter: str) -> str:
+        """CUPTI's dimension of a scheduled counter: gpc_cycle, sys_cycle, byte, ..."""
 
     def disable(self) -> None:
-        """Give the GPU back. May be called at any time, and more than once."""
+        """Stop and give the GPU back. May be called at any time, and more than once."""
+
+    def close(self) -> None:
+        """Disable, and give up the process's profiler state if this was its last user."""

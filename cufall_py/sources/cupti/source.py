@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
 from cufall_py.devices import Device, cuda_devices
-from cufall_py.errors import SourceError, Unsupported, UsageError
+from cufall_py.errors import Unsupported, UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import Plan
 from cufall_py.resolve import chip_note, resolve
@@ -21,8 +20,9 @@ from .problems import explain
 from .protocol import Config, CuptiError, Pm
 from .times import lay_out
 
-SYSCLK_HZ = 1_500_000_000
-"""Taken for a SYSCLK interval when the time trigger is refused; the times of the samples tell the truth."""
+SYSCLK_MHZ, FASTEST_SYSCLK_MHZ = 1500, 2500
+"""Taken for a SYSCLK interval when the time trigger is refused, and for how many samples can come of one; the
+times of the samples tell the truth."""
 SILENCE_S = 0.5
 """How long a started GPU may give no sample before its counters are suspected."""
 OPTIONAL_UNITS = ("nvlrx__", "nvltx__", "ctc__", "pcie__", "dram__")
@@ -42,29 +42,24 @@ class CuptiProvider:
     def source(self, device: Device, plan: Plan) -> CuptiSource:
         from .bindings import BoundPm
 
-        return CuptiSource(device, plan, lambda: BoundPm(device.ordinal))
+        return CuptiSource(device, plan, BoundPm(device.ordinal))
 
 
 class CuptiSource:
-    """PM sampling of one GPU; `make_pm` gives a fresh handle, for CUPTI cannot configure one twice."""
+    """PM sampling of one GPU through its handle `pm`."""
 
-    def __init__(self, device: Device, plan: Plan, make_pm: Callable[[], Pm]) -> None:
+    def __init__(self, device: Device, plan: Plan, pm: Pm) -> None:
         self.device, self.plan, self.tally = device, plan, Tally()
-        self._make_pm = make_pm
-        self._pm: Pm | None = None
+        self._pm = pm
         self._notes: list[str] = []
-        self._last_end_ns = 0
+        self._last_end_ns = self._period_ns = 0
         self._early = Samples.empty(0)
 
     def open(self) -> Opened:
         try:
             return self._open()
         except CuptiError as error:
-            self.close()
             raise explain(error, self.device) from None
-        except BaseException:
-            self.close()
-            raise
 
     def read(self) -> Samples:
         try:
@@ -74,25 +69,20 @@ class CuptiSource:
             raise explain(error, self.device) from None
 
     def close(self) -> None:
-        pm, self._pm = self._pm, None
-        if pm is None:
-            return
         try:
-            pm.stop()
-        except CuptiError:
-            pass  # a GPU that fails to stop is still given back
-        finally:
-            pm.disable()
+            self._pm.close()
+        except CuptiError as error:
+            raise explain(error, self.device) from None
 
     def _open(self) -> Opened:
-        chip = self._fresh().enable()
-        wanted = self.plan.wanted
-        metrics = self._present(resolve(wanted, chip), chip)
-        self._notes += filter(None, [chip_note(wanted, chip)])
-        self._config = self._start(metrics)
-        metrics = self._with_samples(metrics)
-        peaks = self._opened.constants([f"{name}.peak_sustained" for name in metrics.unknown_peaks()])
-        metrics = metrics.with_peaks(dict(zip(metrics.unknown_peaks(), peaks, strict=True)))
+        chip = self._pm.enable()
+        metrics = self._scheduled(resolve(self.plan.wanted, chip), chip)
+        self._notes += filter(None, [chip_note(self.plan.wanted, chip)])
+        self._start(metrics)
+        self._metrics = metrics = self._with_samples(metrics)
+        names = metrics.unknown_peaks()
+        peaks = self._pm.constants([f"{name}.peak_sustained" for name in names])
+        metrics = metrics.with_peaks(dict(zip(names, peaks, strict=True)))
         _check_peaks(metrics)
         return Opened(
             device=self.device.of_chip(chip),
@@ -103,49 +93,36 @@ class CuptiSource:
             notes=tuple(self._notes),
             facts={
                 "libraries": loader.mapped(),
-                "clocks": {name: self._opened.clock(name) for name in metrics.counters},
+                "clocks": {name: self._pm.clock(name) for name in metrics.counters},
             },
         )
 
-    @property
-    def _opened(self) -> Pm:
-        if self._pm is None:
-            raise SourceError(f"GPU {self.device.ordinal} is not open")
-        return self._pm
-
-    def _fresh(self) -> Pm:
-        self.close()
-        self._pm = self._make_pm()
-        return self._pm
-
-    def _present(self, metrics: MetricSet, chip: str) -> MetricSet:
-        """The set without the counters of units that are not there; what is left must fit one pass."""
-        self._check_names(metrics.counters, chip)
-        left = metrics
-        if not self._opened.present(metrics.counters):
-            left = self._leave_out(metrics, [n for n in metrics.counters if not self._opened.present([n])])
-        passes = self._opened.passes(left.counters)
+    def _scheduled(self, metrics: MetricSet, chip: str) -> MetricSet:
+        """Schedule the set, without the counters of units that are not there. What is left must fit one pass."""
+        try:
+            passes = self._pm.schedule(metrics.counters)
+        except CuptiError:
+            # CUPTI refuses the whole set, with statuses that name neither the counter nor the reason
+            metrics = self._leave_out(metrics, self._absent(metrics.counters, chip))
+            passes = self._pm.schedule(metrics.counters)
         if passes != 1:
             raise UsageError(
-                f"{' + '.join(m.asked for m in left.metrics)} need {passes} passes on {chip}, "
+                f"{' + '.join(m.asked for m in metrics.metrics)} need {passes} passes on {chip}, "
                 "one can be sampled; ask for fewer metrics at a time"
             )
-        return left
+        return metrics
 
-    def _check_names(self, counters: Sequence[str], chip: str) -> None:
-        """CUPTI refuses a set that holds an unknown name with statuses that do not say so."""
-        try:
-            self._opened.passes(counters)
-        except CuptiError:
-            for name in counters:
-                self._check_name(name, chip)
-            raise
-
-    def _check_name(self, name: str, chip: str) -> None:
-        try:
-            self._opened.passes([name])
-        except CuptiError as error:
-            raise UsageError(f"{name} is not a counter of {chip} (CUPTI says {error.status})") from None
+    def _absent(self, counters: Sequence[str], chip: str) -> list[str]:
+        """Counters of the chip whose units this GPU lacks. Raises UsageError for one the chip does not know."""
+        absent = []
+        for name in counters:
+            try:
+                self._pm.schedule([name])
+            except CuptiError as error:
+                if not self._pm.known(name):
+                    raise UsageError(f"{name} is not a counter of {chip} (CUPTI says {error.status})") from None
+                absent.append(name)
+        return absent
 
     def _leave_out(self, metrics: MetricSet, absent: Sequence[str]) -> MetricSet:
         if not absent:
@@ -159,50 +136,51 @@ class CuptiSource:
         self._notes.append(f"left out {', '.join(gone)}: the unit of {absent[0]} is not there")
         return left
 
-    def _start(self, metrics: MetricSet) -> Config:
+    def _start(self, metrics: MetricSet) -> None:
         """Start with the wished trigger and append mode, or with what the chip has instead."""
-        plan = self.plan
-        wished = Config(
-            metrics.counters,
-            plan.sample_ns if plan.trigger == "time" else plan.sysclk_cycles,
-            plan.trigger == "time",
-            True,
-            plan.buffer_bytes,
-            plan.image_samples,
-        )
-        for config in _fallbacks(wished):
+        ways = _ways(self.plan)
+        for config in ways:
             try:
-                self._opened.configure(config)
+                self._pm.configure(config)
             except CuptiError as error:
-                if error.status != "NOT_SUPPORTED" or config == _fallbacks(wished)[-1]:
+                if error.status != "NOT_SUPPORTED" or config is ways[-1]:
                     raise
-                self._fresh().enable()
+                self._pm.enable()
+                self._pm.schedule(metrics.counters)
             else:
-                self._say_trigger(wished, config)
-                self._opened.start()
-                return config
-        raise AssertionError("unreachable: the last way in either started or raised")
+                self._config, self._period_ns = config, config.interval if config.time_trigger else 0
+                self._say_trigger()
+                self._pm.start()
+                return
 
-    def _say_trigger(self, wished: Config, config: Config) -> None:
-        if wished.time_trigger and not config.time_trigger:
+    def _say_trigger(self) -> None:
+        if self.plan.trigger == "time" and not self._config.time_trigger:
             self._notes.append(
-                f"this chip has no time trigger: samples every {config.interval} SYSCLK cycles instead, "
+                f"this chip has no time trigger: samples every {self._config.interval} SYSCLK cycles instead, "
                 "so their length follows that clock"
             )
 
     def _with_samples(self, metrics: MetricSet) -> MetricSet:
         """Wait for the first samples; a counter of an absent unit silences its whole set, so drop such."""
-        for unit in ("", *OPTIONAL_UNITS):
-            suspects = [name for name in metrics.counters if unit and unit in name]
-            if unit and not suspects:
+        if self._wait_for_samples():
+            return metrics
+        for unit in OPTIONAL_UNITS:
+            suspects = [name for name in metrics.counters if unit in name]
+            if not suspects:
                 continue
-            if suspects:
-                metrics = self._leave_out(metrics, suspects)
-                self._fresh().enable()
-                self._config = self._start(metrics)
+            metrics = self._leave_out(metrics, suspects)
+            self._restart(metrics)
             if self._wait_for_samples():
                 return metrics
         raise Unsupported(f"GPU {self.device.ordinal} started but gives no samples of {', '.join(metrics.counters)}")
+
+    def _restart(self, metrics: MetricSet) -> None:
+        """Begin again on a fresh handle: CUPTI can neither configure nor start one twice."""
+        self._pm.enable()
+        self._pm.schedule(metrics.counters)
+        self._pm.configure(self._config)
+        self._pm.start()
+        self._last_end_ns = 0
 
     def _wait_for_samples(self) -> bool:
         patience = SILENCE_S + 3 * self.plan.sample_ns / 1e9
@@ -218,40 +196,43 @@ class CuptiSource:
         """Decode until the hardware buffer is empty, and give every sample its time."""
         parts = []
         while True:
-            found = self._opened.decode()
+            found = self._pm.decode()
             parts.append(self._taken(found.samples))
             if found.overflow:
                 self._recover()
                 break
             if not found.image_full:
                 break
-        samples = lay_out(Samples.join(parts), self._last_end_ns, self._config.interval, self.tally)
+        samples = self._timed(Samples.join(parts))
         if len(samples):
             self._last_end_ns = int(samples.end_ns[-1])
         return samples
 
+    def _timed(self, samples: Samples) -> Samples:
+        known = (samples.start_ns > 0) & (samples.end_ns > samples.start_ns)
+        if known.any():
+            self._period_ns = int(np.median(samples.end_ns[known] - samples.start_ns[known]))
+        return lay_out(samples, self._last_end_ns, self._period_ns, self.tally)
+
     def _taken(self, count: int) -> Samples:
-        pm = self._opened
+        pm = self._pm
         return Samples(
             pm.start_ns[:count].astype(np.int64), pm.end_ns[:count].astype(np.int64), pm.values[:count].copy()
         )
 
     def _recover(self) -> None:
-        """A full buffer that keeps its oldest records gives nothing more: begin again on a fresh handle."""
+        """A full buffer that keeps its oldest records gives nothing more."""
         self.tally.overflows += 1
-        self._last_end_ns = 0
-        self._fresh().enable()
-        self._opened.configure(self._config)
-        self._opened.start()
+        self._restart(self._metrics)
 
 
-def _fallbacks(wished: Config) -> list[Config]:
+def _ways(plan: Plan) -> list[Config]:
     """Ways to sample, best first: Turing cannot keep the latest records, Turing and GA100 have no time trigger."""
-    ways = [wished, replace(wished, keep_latest=False)]
-    if wished.time_trigger:
-        cycles = max(1, wished.interval * SYSCLK_HZ // 1_000_000_000)
-        ways += [replace(way, time_trigger=False, interval=cycles) for way in ways]
-    return ways
+    by_time = [Config(plan.sample_ns, True, latest, plan.buffer_bytes, plan.image_samples) for latest in (True, False)]
+    cycles = plan.sysclk_cycles if plan.trigger == "sysclk" else plan.sample_ns * SYSCLK_MHZ // 1000
+    image = plan.buffer_samples or 3 * plan.decode_ns * FASTEST_SYSCLK_MHZ // (2000 * cycles) + 16
+    by_sysclk = [Config(cycles, False, latest, plan.buffer_bytes, image) for latest in (True, False)]
+    return by_sysclk if plan.trigger == "sysclk" else by_time + by_sysclk
 
 
 def _check_peaks(metrics: MetricSet) -> None:

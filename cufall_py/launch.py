@@ -1,0 +1,62 @@
+"""Starts the sampling process under a Python that can sample. Loads nothing heavy, so that it comes first."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from .errors import LibraryProblem
+
+BOOT = (
+    "import sys;sys.path[:]=[p for p in sys.path if p];import importlib.util as u;d=sys.argv[1];"
+    "s=u.spec_from_file_location('cufall_py',d+'/__init__.py',submodule_search_locations=[d]);"
+    "m=u.module_from_spec(s);sys.modules['cufall_py']=m;s.loader.exec_module(m);"
+    "from cufall_py.sampler import main;main(sys.argv[2])"
+)
+"""Makes this package alone importable in another interpreter: not its parent folder, our site-packages."""
+INSTALL = "install cufall on its own with: pipx install 'cufall-py[gpu]', or name a Python that has it in CUFALL_PYTHON"
+
+
+def launch(source: str) -> subprocess.Popen[bytes]:
+    """A supervisor for this source, loading; the plan on its stdin starts it, the end of its stdin ends it.
+
+    Raises LibraryProblem when no interpreter can sample.
+    """
+    try:
+        return subprocess.Popen(
+            [interpreter(source), "-c", BOOT, str(Path(__file__).resolve().parent), source],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C is for the reader, which then ends sampling in order
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        )
+    except OSError as error:
+        raise LibraryProblem(f"CUFALL_PYTHON={os.environ.get('CUFALL_PYTHON')}: {error.strerror}") from None
+
+
+def interpreter(source: str) -> str:
+    """The Python that can sample: CUFALL_PYTHON, this one if it can, or that of an installed cufall."""
+    if asked := os.environ.get("CUFALL_PYTHON"):
+        return asked
+    if source != "cupti" or importlib.util.find_spec("cupti"):
+        return sys.executable
+    if found := _installed():
+        return found
+    raise LibraryProblem(f"cupti-python is not installed here; {INSTALL}")
+
+
+def _installed() -> str | None:
+    """The interpreter of a `cufall` on PATH that is not this one, by the first line of the script."""
+    for folder in os.get_exec_path():
+        try:
+            with open(Path(folder) / "cufall", "rb") as file:
+                first = file.readline(300).decode(errors="replace").strip()
+        except OSError:
+            continue
+        python = first.removeprefix("#!")
+        if first.startswith("#!/") and os.access(python, os.X_OK) and python != sys.executable:
+            return python
+    return None
