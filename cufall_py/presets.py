@@ -98,24 +98,17 @@ GH100: Table = {
 }
 TCGEN05 = "SM 10.x may count its tensor work (tcgen05) elsewhere, and nobody has checked this chip"
 UNTIMED = "this chip has no elapsed counter of that link's clock"
+SM10: Table = {
+    **dict.fromkeys(("tensor", "tensor.hmma", "tensor.imma", "tensor.dmma"), TCGEN05),
+    **dict.fromkeys(("nvlink.rx", "nvlink.tx", "c2c.rx", "c2c.tx"), UNTIMED),
+}
 FAMILIES: dict[str, Table] = {
     "GA100": {**COMMON, **NVLINK, "fp64": FP64_PIPE},
     "GA10x": {**COMMON, **NVLINK, "fma": FMA_SPLIT},
     "AD10x": {**COMMON, "fma": FMA_SPLIT},
     "GH100": {**COMMON, **NVLINK, **GH100},
-    "GB100": {
-        **COMMON,
-        **SUBPIPES,
-        "tensor": TCGEN05,
-        "tensor.hmma": TCGEN05,
-        "tensor.imma": TCGEN05,
-        "fma": FMA_SPLIT,
-        "fp64": FP64_PIPE,
-        "nvlink.rx": UNTIMED,
-        "nvlink.tx": UNTIMED,
-        "c2c.rx": UNTIMED,
-        "c2c.tx": UNTIMED,
-    },
+    "GB100": {**COMMON, **SM10, "fma": FMA_SPLIT, "fp64": FP64_PIPE},
+    "GB110": {**COMMON, **SM10, "fma": FMA_SPLIT},
     "GB20x": {
         **COMMON,
         **SUBPIPES,
@@ -131,7 +124,7 @@ CHIPS = {
     "GH100": "GH100",
     "GB100": "GB100",
     "GB102": "GB100",
-    "GB110": "GB100",
+    "GB110": "GB110",
     "GB20B": "GB20B",
     "GB10B": "GB10B",
     "GB20": "GB20x",

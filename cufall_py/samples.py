@@ -128,7 +128,8 @@ def _count_gaps(samples: Samples, last_end_ns: int, tally: Tally) -> None:
     period_ns = max(1, int(np.median(samples.end_ns - samples.start_ns)))
     previous = np.concatenate(([last_end_ns or samples.start_ns[0]], samples.end_ns[:-1]))
     gaps = samples.start_ns - previous
-    gaps = gaps[gaps > period_ns // 2]
+    # the start of a sample that runs backwards tells nothing of what was before it
+    gaps = gaps[(gaps > period_ns // 2) & (samples.end_ns > samples.start_ns)]
     tally.lost += int(np.round(gaps / period_ns).sum())
     tally.lost_ns += int(gaps.sum())
 
@@ -167,8 +168,8 @@ def fold(samples: Samples, frame_ns: int, metrics: MetricSet) -> Fold:
         origin,
         frame_ns,
         _window_totals(start, end, metrics.extend(samples.values, end - start), edges),
-        _extremes(quotients, first, last, np.minimum, np.inf),
-        _extremes(quotients, first, last, np.maximum, -np.inf),
+        _extremes(quotients, first, last, np.fmin, np.inf),
+        _extremes(quotients, first, last, np.fmax, -np.inf),
         np.diff(np.searchsorted(end, edges, side="right")),
     )
 

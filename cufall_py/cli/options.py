@@ -19,21 +19,77 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 SAMPLING = (
-    option("--source", default="cupti", metavar="cupti|script:FILE", show_default=True, help="Where samples come from."),
-    option("--devices", default="all", metavar="all|0,1|UUID", show_default=True, help="GPUs, as CUDA numbers them here, or by UUID."),
-    option("--metric", "metrics", multiple=True, metavar="NAME", help="Short name or CUPTI counter; may be repeated. [default: tensor]"),
+    option(
+        "--source", default="cupti", metavar="cupti|script:FILE", show_default=True, help="Where samples come from."
+    ),
+    option(
+        "--devices",
+        default="all",
+        metavar="all|0,1|UUID",
+        show_default=True,
+        help="GPUs, as CUDA numbers them here, or by UUID.",
+    ),
+    option(
+        "--metric",
+        "metrics",
+        multiple=True,
+        metavar="NAME",
+        help="Short name or CUPTI counter; may be repeated. [default: tensor]",
+    ),
     option("--denominator", default="", metavar="COUNTER", help="What a metric given by its CUPTI name is divided by."),
     click.option("--no-denominator", is_flag=True, help="Unset CUFALL_DENOMINATOR."),
-    option("--raw", is_flag=True, help="The plain quotient of the counters, unclamped, instead of a share of the peak."),
-    option("--full-scale", type=float, default=0.0, metavar="V", help="The quotient that is 100 %; 0: by the counter's unit."),
+    option(
+        "--raw", is_flag=True, help="The plain quotient of the counters, unclamped, instead of a share of the peak."
+    ),
+    option(
+        "--full-scale",
+        type=float,
+        default=0.0,
+        metavar="V",
+        help="The quotient that is 100 %; 0: by the counter's unit.",
+    ),
     option("--frame-us", type=int, default=100_000, show_default=True, metavar="US", help="Length of a frame."),
-    option("--sample-us", type=int, default=0, metavar="US", help="Length of a hardware sample. [default: a quarter of a frame]"),
-    option("--decode-us", type=int, default=200_000, show_default=True, metavar="US", help="How often the hardware buffer is drained."),
-    option("--buffer-samples", type=int, default=0, metavar="N", help="Samples that one decode can hold. [default: sized]"),
-    option("--hw-buffer-mb", type=int, default=0, metavar="MB", help="Hardware buffer of a GPU. [default: sized, at most 64]"),
-    option("--trigger", type=click.Choice(["time", "sysclk"]), default="time", show_default=True, help="What ends a sample."),
-    option("--sysclk-cycles", type=int, default=1_000_000, show_default=True, metavar="N", help="Length of a sample with --trigger sysclk."),
-)  # fmt: skip
+    option(
+        "--sample-us",
+        type=int,
+        default=0,
+        metavar="US",
+        help="Length of a hardware sample. [default: a quarter of a frame]",
+    ),
+    option(
+        "--decode-us",
+        type=int,
+        default=200_000,
+        show_default=True,
+        metavar="US",
+        help="How often the hardware buffer is drained.",
+    ),
+    option(
+        "--buffer-samples", type=int, default=0, metavar="N", help="Samples that one decode can hold. [default: sized]"
+    ),
+    option(
+        "--hw-buffer-mb",
+        type=int,
+        default=0,
+        metavar="MB",
+        help="Hardware buffer of a GPU. [default: sized, at most 64]",
+    ),
+    option(
+        "--trigger",
+        type=click.Choice(["time", "sysclk"]),
+        default="time",
+        show_default=True,
+        help="What ends a sample.",
+    ),
+    option(
+        "--sysclk-cycles",
+        type=int,
+        default=1_000_000,
+        show_default=True,
+        metavar="N",
+        help="Length of a sample with --trigger sysclk.",
+    ),
+)
 
 
 def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:

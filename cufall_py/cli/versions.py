@@ -11,7 +11,8 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 def versions(own: str) -> str:
     """cufall's version, those of cupti-python and CUPTI installed here, and the driver's."""
-    return f"cufall {own} (cupti-python {_installed('cupti-python')}, CUPTI {_installed('nvidia-cuda-cupti')}, driver {_driver()})"
+    binding, library = _installed("cupti-python"), _installed("nvidia-cuda-cupti")
+    return f"cufall {own} (cupti-python {binding}, CUPTI {library}, driver {_driver()})"
 
 
 def _installed(name: str) -> str:

@@ -63,7 +63,7 @@ class Pm(Protocol):
         """Choose what to sample; return the passes it needs: 1 can be sampled. Fails if any is not there."""
 
     def configure(self, config: Config) -> None:
-        """Set up sampling of what was scheduled; once for each `enable`: CUPTI can neither configure nor start twice."""
+        """Set up sampling of what was scheduled; once for each `enable`, for CUPTI cannot do it twice."""
 
     def start(self) -> None: ...
 

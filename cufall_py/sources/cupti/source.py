@@ -76,14 +76,11 @@ class CuptiSource:
 
     def _open(self) -> Opened:
         chip = self._pm.enable()
-        metrics = self._scheduled(resolve(self.plan.wanted, chip), chip)
+        self._metrics = self._scheduled(resolve(self.plan.wanted, chip), chip)
         self._notes += filter(None, [chip_note(self.plan.wanted, chip)])
-        self._start(metrics)
-        self._metrics = metrics = self._with_samples(metrics)
-        names = metrics.unknown_peaks()
-        peaks = self._pm.constants([f"{name}.peak_sustained" for name in names])
-        metrics = metrics.with_peaks(dict(zip(names, peaks, strict=True)))
-        _check_peaks(metrics)
+        self._start()
+        self._see_samples()
+        metrics = self._with_peaks()
         return Opened(
             device=self.device.of_chip(chip),
             metrics=metrics,
@@ -136,7 +133,18 @@ class CuptiSource:
         self._notes.append(f"left out {', '.join(gone)}: the unit of {absent[0]} is not there")
         return left
 
-    def _start(self, metrics: MetricSet) -> None:
+    def _with_peaks(self) -> MetricSet:
+        names = self._metrics.unknown_peaks()
+        peaks = self._pm.constants([f"{name}.peak_sustained" for name in names])
+        metrics = self._metrics.with_peaks(dict(zip(names, peaks, strict=True)))
+        for metric in metrics.metrics:
+            if not metric.peak > 0:
+                raise UsageError(
+                    f"{metric.asked} has no peak on this chip, so no percent; give --denominator, --full-scale or --raw"
+                )
+        return metrics
+
+    def _start(self) -> None:
         """Start with the wished trigger and append mode, or with what the chip has instead."""
         ways = _ways(self.plan)
         for config in ways:
@@ -146,7 +154,7 @@ class CuptiSource:
                 if error.status != "NOT_SUPPORTED" or config is ways[-1]:
                     raise
                 self._pm.enable()
-                self._pm.schedule(metrics.counters)
+                self._pm.schedule(self._metrics.counters)
             else:
                 self._config, self._period_ns = config, config.interval if config.time_trigger else 0
                 self._say_trigger()
@@ -160,24 +168,21 @@ class CuptiSource:
                 "so their length follows that clock"
             )
 
-    def _with_samples(self, metrics: MetricSet) -> MetricSet:
+    def _see_samples(self) -> None:
         """Wait for the first samples; a counter of an absent unit silences its whole set, so drop such."""
-        if self._wait_for_samples():
-            return metrics
-        for unit in OPTIONAL_UNITS:
-            suspects = [name for name in metrics.counters if unit in name]
-            if not suspects:
-                continue
-            metrics = self._leave_out(metrics, suspects)
-            self._restart(metrics)
-            if self._wait_for_samples():
-                return metrics
-        raise Unsupported(f"GPU {self.device.ordinal} started but gives no samples of {', '.join(metrics.counters)}")
+        for unit in ("", *OPTIONAL_UNITS):
+            suspects = [name for name in self._metrics.counters if unit and unit in name]
+            if suspects:
+                self._metrics = self._leave_out(self._metrics, suspects)
+                self._restart()
+            if (suspects or not unit) and self._wait_for_samples():
+                return
+        counters = ", ".join(self._metrics.counters)
+        raise Unsupported(f"GPU {self.device.ordinal} started but gives no samples of {counters}")
 
-    def _restart(self, metrics: MetricSet) -> None:
-        """Begin again on a fresh handle: CUPTI can neither configure nor start one twice."""
+    def _restart(self) -> None:
         self._pm.enable()
-        self._pm.schedule(metrics.counters)
+        self._pm.schedule(self._metrics.counters)
         self._pm.configure(self._config)
         self._pm.start()
         self._last_end_ns = 0
@@ -198,14 +203,13 @@ class CuptiSource:
         while True:
             found = self._pm.decode()
             parts.append(self._taken(found.samples))
-            if found.overflow:
-                self._recover()
-                break
-            if not found.image_full:
+            if found.overflow or not found.image_full:
                 break
         samples = self._timed(Samples.join(parts))
         if len(samples):
             self._last_end_ns = int(samples.end_ns[-1])
+        if found.overflow:
+            self._recover()
         return samples
 
     def _timed(self, samples: Samples) -> Samples:
@@ -221,9 +225,9 @@ class CuptiSource:
         )
 
     def _recover(self) -> None:
-        """A full buffer that keeps its oldest records gives nothing more."""
+        """A full buffer that keeps its oldest records gives nothing more: begin again."""
         self.tally.overflows += 1
-        self._restart(self._metrics)
+        self._restart()
 
 
 def _ways(plan: Plan) -> list[Config]:
@@ -233,11 +237,3 @@ def _ways(plan: Plan) -> list[Config]:
     image = plan.buffer_samples or 3 * plan.decode_ns * FASTEST_SYSCLK_MHZ // (2000 * cycles) + 16
     by_sysclk = [Config(cycles, False, latest, plan.buffer_bytes, image) for latest in (True, False)]
     return by_sysclk if plan.trigger == "sysclk" else by_time + by_sysclk
-
-
-def _check_peaks(metrics: MetricSet) -> None:
-    for metric in metrics.metrics:
-        if not metric.peak > 0:
-            raise UsageError(
-                f"{metric.asked} has no peak on this chip, so no percent; give --denominator, --full-scale or --raw"
-            )

@@ -1,0 +1,225 @@
+"""Writing a recording: `NAME.cufall`, an Arrow IPC stream (zstd) that any Arrow reader opens.
+
+Columns: `device` uint16 (CUDA ordinal; NO_DEVICE for an event not of one GPU), `start_ns` and `end_ns`
+int64 (Unix epoch), one float32 a counter of any of the GPUs (null where this one does not have it),
+`sm_mhz` and `power_w` float32 (the last NVML readings before), `event` string (JSON; null on data rows).
+
+What is known at the start is one JSON document in the schema's metadata, under METADATA_KEY; everything
+learnt later is an event row. The first row is the event `start`, the last of a recording that was closed
+is `end`. Recording (recording_reader.py) reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from . import __version__
+from .arrow_file import BATCH_ROWS, ArrowFile
+from .plan import Plan
+from .samples import Ints, Samples
+from .sources import Opened
+
+SCHEMA = 1
+"""Version of the layout above; a reader refuses a newer one."""
+METADATA_KEY = b"cufall"
+NO_DEVICE = 65_535
+READINGS = ("sm_mhz", "power_w")
+BATCH_NS = 1_000_000_000
+"""A row waits at most this long for its batch to fill."""
+CLOCK_NS = 10_000_000_000
+"""How often the clocks are written down, for each GPU."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Consecutive rows of one device. `values` (n, counters and READINGS): NaN where there is none."""
+
+    device: int
+    start_ns: Ints
+    end_ns: Ints
+    values: NDArray[np.float32]
+    event: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+class RecordingWriter:
+    """Writes samples and events of the GPUs in `opened` to `path`, which it creates. A context manager.
+
+    A batch of rows holds all GPUs and goes out when it has BATCH_ROWS rows (or would have more), or when
+    its first row is BATCH_NS old, so a kill loses at most a second. With `clocks`, each GPU's newest `end_ns` is written beside
+    `now_ns()` and `monotonic_ns()` every CLOCK_NS; leave them out where old samples are copied.
+
+    Every method that can write raises CufallError when that fails; what was written before stays readable.
+    So does the constructor, also when there is such a file already and no `force`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        opened: Sequence[Opened],
+        plan: Plan,
+        *,
+        force: bool = False,
+        clocks: bool = True,
+        now_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        columns = (*_counters(opened), *READINGS)
+        self._ordinals = [o.device.ordinal for o in opened]
+        self._places = [[columns.index(name) for name in o.metrics.counters] for o in opened]
+        self._width = len(columns)
+        self._readings = np.full((len(opened), len(READINGS)), np.nan)
+        self._now_ns, self._monotonic_ns = now_ns, monotonic_ns
+        self._clocks, self._clock_due_ns = clocks, [0] * len(opened)
+        self._pending: list[_Piece] = []
+        self._pending_rows = self._due_ns = 0
+        self._schema = _schema(columns, opened, plan)
+        self._file = ArrowFile(Path(path), self._schema, force)
+        self._begin()
+
+    def add(self, gpu: int, samples: Samples) -> None:
+        """Take samples of the GPU at this position in `opened`."""
+        if len(samples):
+            values = np.full((len(samples), self._width), np.nan, np.float32)
+            values[:, self._places[gpu]] = samples.values
+            values[:, -len(READINGS) :] = self._readings[gpu]
+            self._append(_Piece(self._ordinals[gpu], samples.start_ns, samples.end_ns, values))
+            self._note_clocks(gpu, int(samples.end_ns[-1]))
+        self.tick()
+
+    def event(
+        self,
+        event: str,
+        *,
+        gpu: int | None = None,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        **fields: Any,
+    ) -> None:
+        """Take something that happened: by itself now, else from `start_ns` (to `end_ns`).
+
+        `fields` must fit strict JSON: TypeError or ValueError (nan) otherwise.
+        """
+        start_ns = self._now_ns() if start_ns is None else start_ns
+        end_ns = start_ns if end_ns is None else end_ns
+        device = NO_DEVICE if gpu is None else self._ordinals[gpu]
+        text = json.dumps({"event": event, **fields}, allow_nan=False)
+        nothing = np.full((1, self._width), np.nan, np.float32)
+        self._append(_Piece(device, np.array([start_ns]), np.array([end_ns]), nothing, text))
+        self.tick()
+
+    def set_readings(self, gpu: int, sm_mhz: float, power_w: float) -> None:
+        """What NVML read of this GPU, for the rows that come from now on; NaN for not known."""
+        self._readings[gpu] = sm_mhz, power_w
+
+    def tick(self) -> None:
+        """Write if it is time to; to be called at least every BATCH_NS when nothing else is."""
+        if self._pending_rows >= BATCH_ROWS or (self._pending and self._monotonic_ns() >= self._due_ns):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write every row that has come."""
+        pieces, self._pending, self._pending_rows = self._pending, [], 0
+        if pieces:
+            self._file.write(_table(pieces, self._schema).to_batches(max_chunksize=BATCH_ROWS))
+
+    def close(self, **fields: Any) -> None:
+        """Write the event `end` with these fields, end the file and merge its small batches.
+
+        May be called more than once; after the first it does nothing.
+        """
+        if self._file.closed:
+            return
+        try:
+            self.event("end", **fields)
+            self.flush()
+            self._file.end()
+        finally:
+            self._file.close()
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        """Write the first row at once: a place that takes nothing is found out before anything is measured."""
+        try:
+            self.event("start")
+            self.flush()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _append(self, piece: _Piece) -> None:
+        if self._pending_rows + len(piece) > BATCH_ROWS:
+            self.flush()
+        if not self._pending:
+            self._due_ns = self._monotonic_ns() + BATCH_NS
+        self._pending.append(piece)
+        self._pending_rows += len(piece)
+
+    def _note_clocks(self, gpu: int, newest_end_ns: int) -> None:
+        monotonic_ns, realtime_ns = self._monotonic_ns(), self._now_ns()
+        if not self._clocks or monotonic_ns < self._clock_due_ns[gpu]:
+            return
+        self._clock_due_ns[gpu] = monotonic_ns + CLOCK_NS
+        times = {"newest_end_ns": newest_end_ns, "realtime_ns": realtime_ns, "monotonic_ns": monotonic_ns}
+        self.event("clock", gpu=gpu, start_ns=realtime_ns, **times)
+
+
+def _counters(opened: Sequence[Opened]) -> tuple[str, ...]:
+    """Every counter of any of the GPUs, once."""
+    return tuple(dict.fromkeys(name for o in opened for name in o.metrics.counters))
+
+
+def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan) -> pa.Schema:
+    fields = [
+        ("device", pa.uint16()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        *((name, pa.float32()) for name in columns),
+        ("event", pa.string()),
+    ]
+    document = {
+        "schema": SCHEMA,
+        "versions": {"cufall": __version__, "python": platform.python_version(), "pyarrow": pa.__version__},
+        "plan": plan.to_json(),
+        "gpus": [o.to_json() for o in opened],
+    }
+    return pa.schema(fields, metadata={METADATA_KEY: json.dumps(document)})
+
+
+def _table(pieces: Sequence[_Piece], schema: pa.Schema) -> pa.Table:
+    lengths = [len(piece) for piece in pieces]
+    devices = np.array([piece.device for piece in pieces], np.uint16)
+    # one contiguous row a column; from_pandas makes a NaN null
+    values = np.ascontiguousarray(np.concatenate([piece.values for piece in pieces]).T)
+    columns = [
+        pa.array(np.repeat(devices, lengths)),
+        pa.array(np.concatenate([piece.start_ns for piece in pieces])),
+        pa.array(np.concatenate([piece.end_ns for piece in pieces])),
+        *(pa.array(column, from_pandas=True) for column in values),
+        pa.concat_arrays([_event_column(piece) for piece in pieces]),
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _event_column(piece: _Piece) -> pa.Array:
+    return pa.nulls(len(piece), pa.string()) if piece.event is None else pa.array([piece.event])

@@ -1,0 +1,158 @@
+"""Reading a recording: batch by batch, so that a file may be larger than memory.
+
+The file's layout is told in recording.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from .arrow_file import END_MARK
+from .errors import CufallError
+from .plan import Plan
+from .recording import METADATA_KEY, SCHEMA
+from .samples import Floats, Samples
+from .sources import Opened
+
+Columns = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Samples of the GPU at position `gpu`; `sm_mhz` and `power_w` (n,) as NVML read last, NaN if never."""
+
+    gpu: int
+    samples: Samples
+    sm_mhz: Floats
+    power_w: Floats
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened from `start_ns` to `end_ns` (Unix epoch); `gpu` None: not to one GPU."""
+
+    kind: str
+    gpu: int | None
+    start_ns: int
+    end_ns: int
+    fields: dict[str, Any]
+
+
+class Recording:
+    """A `.cufall` file. `opened` and `plan` are what it was recorded with, `versions` by what.
+
+    `whole` is False for one that was cut (or is still being written): every complete batch is read, and
+    `say` gets one line about it. Positions of GPUs are those in `opened`.
+
+    Raises CufallError for a file that cannot be read, is no recording or is of a newer version.
+    """
+
+    def __init__(self, path: str | Path, say: Callable[[str], None] = lambda line: None) -> None:
+        self._path, self._say, self.whole = Path(path), say, True
+        ended = _ends_with(self._path, END_MARK)
+        self._names, document = _head(self._path)
+        try:
+            self.opened = [Opened.from_json(gpu) for gpu in document["gpus"]]
+            self.plan = Plan.from_json(document["plan"])
+            self.versions: dict[str, str] = document["versions"]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CufallError(f"{path}: its head cannot be understood ({type(error).__name__}: {error})") from None
+        self._position = {o.device.ordinal: k for k, o in enumerate(self.opened)}
+        if not ended:
+            self._report_cut()
+
+    def items(self) -> Iterator[Rows | Event]:
+        """Everything, in file order; between two events the rows of a batch come GPU by GPU."""
+        for batch in self._batches(self._names):
+            columns = {name: _numbers(batch.column(name)) for name in self._names if name != "event"}
+            begin = 0
+            for at in _event_rows(batch):
+                yield from self._rows(columns, begin, at)
+                yield self._event(batch, at)
+                begin = at + 1
+            yield from self._rows(columns, begin, batch.num_rows)
+
+    def batches(self) -> Iterator[tuple[int, Samples]]:
+        """The samples alone, with the position of the GPU they are of."""
+        return ((item.gpu, item.samples) for item in self.items() if isinstance(item, Rows))
+
+    def events(self) -> Iterator[Event]:
+        """The events alone; counters are not even decompressed."""
+        for batch in self._batches(["device", "start_ns", "end_ns", "event"]):
+            for at in _event_rows(batch):
+                yield self._event(batch, at)
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        wanted = pa.ipc.IpcReadOptions(included_fields=[self._names.index(name) for name in names])
+        try:
+            with pa.OSFile(str(self._path)) as source:
+                yield from pa.ipc.open_stream(source, options=wanted)
+        except (pa.ArrowException, OSError):  # OSError: a body shorter than its head says
+            self._report_cut()
+
+    def _rows(self, columns: Columns, begin: int, end: int) -> Iterator[Rows]:
+        for gpu, opened in enumerate(self.opened):
+            rows = begin + np.flatnonzero(columns["device"][begin:end] == opened.device.ordinal)
+            if not len(rows):
+                continue
+            values = np.empty((len(rows), len(opened.metrics.counters)))
+            for k, name in enumerate(opened.metrics.counters):
+                values[:, k] = columns[name][rows]
+            samples = Samples(columns["start_ns"][rows], columns["end_ns"][rows], values)
+            readings = (columns[name][rows].astype(np.float64) for name in ("sm_mhz", "power_w"))
+            yield Rows(gpu, samples, *readings)
+
+    def _event(self, batch: pa.RecordBatch, at: int) -> Event:
+        device, start_ns, end_ns, text = (
+            batch.column(name)[at].as_py() for name in ("device", "start_ns", "end_ns", "event")
+        )
+        fields = json.loads(text)
+        return Event(fields.pop("event"), self._position.get(device), start_ns, end_ns, fields)
+
+    def _report_cut(self) -> None:
+        if self.whole:
+            self._say(f"{self._path} is not whole (cut short or damaged): read up to its last complete batch")
+        self.whole = False
+
+
+def _head(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """The names of the columns and the document in the schema."""
+    try:
+        with pa.OSFile(str(path)) as source:
+            schema = pa.ipc.open_stream(source).schema
+        document: dict[str, Any] = json.loads((schema.metadata or {})[METADATA_KEY])
+        version = int(document["schema"])
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+        raise CufallError(f"{path} is no recording, or was cut before its first row") from None
+    if version > SCHEMA:
+        raise CufallError(f"{path} is of version {version}, this cufall reads up to {SCHEMA}; update cufall-py")
+    return schema.names, document
+
+
+def _ends_with(path: Path, mark: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - len(mark)))
+            return file.read() == mark
+    except OSError as error:
+        raise CufallError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _event_rows(batch: pa.RecordBatch) -> list[int]:
+    rows: list[int] = np.flatnonzero(_numbers(batch.column("event").is_valid())).tolist()
+    return rows
+
+
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    """Null becomes NaN."""
+    out: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return out

@@ -1,0 +1,92 @@
+"""Short names against CUPTI's own tables of each chip, as a driver told them (tests/data)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from cufall_py.errors import UsageError
+from cufall_py.presets import FAMILIES, SHORT_NAMES, Recipe, family, table
+from cufall_py.resolve import Wanted, resolve
+
+DATA = Path(__file__).parent / "data"
+PASSES: dict[str, dict[str, int]] = json.loads((DATA / "passes.json").read_text())
+COUNTERS: dict[str, dict[str, list[str]]] = json.loads(gzip.decompress((DATA / "chips-counters.json.gz").read_bytes()))
+CHIPS = [chip for chip in PASSES if family(chip)]
+PAIR = Wanted(("sm__pipe_tensor_cycles_active.avg",), "gr__cycles_elapsed.max")
+
+
+def key(counters: tuple[str, ...]) -> str:
+    return "+".join(sorted(set(counters)))
+
+
+def test_every_promised_family_has_a_chip_in_the_tables() -> None:
+    assert {family(chip) for chip in CHIPS} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", SHORT_NAMES)
+def test_a_short_name_resolves_in_one_pass_or_says_why_not(chip: str, name: str) -> None:
+    recipe = table(chip)[name]
+    if isinstance(recipe, str):
+        with pytest.raises(UsageError, match=name):
+            resolve(Wanted((name,)), chip)
+        return
+    assert PASSES[chip][key(resolve(Wanted((name,)), chip).counters)] == 1
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_engineers_pair_resolves_in_one_pass(chip: str) -> None:
+    counters = resolve(PAIR, chip).counters
+    assert counters == ("sm__pipe_tensor_cycles_active.avg", "sm__cycles_elapsed.avg", "gr__cycles_elapsed.max")
+    assert PASSES[chip][key(counters)] == 1
+
+
+@pytest.mark.parametrize("chip", COUNTERS)
+def test_every_counter_of_a_recipe_is_in_the_chips_list(chip: str) -> None:
+    known = set(COUNTERS[chip]["COUNTER"])
+    for recipe in table(chip).values():
+        if isinstance(recipe, Recipe):
+            assert {name.rsplit(".", 1)[0] for name in (*recipe.counters, recipe.elapsed)} <= known
+
+
+@pytest.mark.parametrize("chip", COUNTERS)
+def test_numerator_and_elapsed_are_of_one_unit(chip: str) -> None:
+    for recipe in table(chip).values():
+        if isinstance(recipe, Recipe):
+            units = {name.split("__")[0].split(".")[-1] for name in (*recipe.counters, recipe.elapsed)}
+            assert len(units) == 1
+
+
+@pytest.mark.parametrize(
+    ("chip", "expected"),
+    [
+        ("GH100", "GH100"),
+        ("gh100", "GH100"),
+        ("GB202", "GB20x"),
+        ("GB20B", "GB20B"),
+        ("GB100", "GB100"),
+        ("GB110", "GB110"),
+        ("GA102", "GA10x"),
+        ("GA100", "GA100"),
+        ("TU102", None),
+        ("GR100", None),
+        ("", None),
+    ],
+)
+def test_the_longest_name_that_fits_tells_the_family(chip: str, expected: str | None) -> None:
+    assert family(chip) == expected
+
+
+def test_an_unknown_chip_has_no_short_names_but_takes_cuptis_own() -> None:
+    with pytest.raises(UsageError, match="GX999"):
+        resolve(Wanted(("tensor",)), "GX999")
+    assert resolve(PAIR, "GX999").counters
+
+
+def test_only_what_was_read_on_hardware_is_called_verified() -> None:
+    verified = {chip for chip, rows in FAMILIES.items() for r in rows.values() if isinstance(r, Recipe) and r.verified}
+    assert verified <= {"GH100"}
