@@ -115,15 +115,18 @@ class ArrowFile:
             raise self._problem(error) from None
 
     def _merge(self) -> None:
-        """Rewrite beside and rename: a cut at any moment leaves one whole file, this or that."""
-        beside = self._path.with_name(f".{self._path.name}.merging")
         try:
-            beside.unlink(missing_ok=True)
+            self._replace(self._path.with_name(f".{self._path.name}.merging"))
+        except OSError:
+            pass  # no room for two: the one there is whole, only less compact
+
+    def _replace(self, beside: Path) -> None:
+        """Rewrite beside and rename: a cut at any moment leaves one whole file, this or that."""
+        beside.unlink(missing_ok=True)
+        try:
             self._rewrite(beside)
             if self._in_place():
                 os.replace(beside, self._path)
-        except OSError:
-            pass  # no room for two: the one there is whole, only less compact
         finally:
             beside.unlink(missing_ok=True)
 

@@ -68,10 +68,10 @@ class Framer:
         """Which GPUs have given a sample."""
         return [bool(reached) for reached in self._reached]
 
-    def begin(self) -> None:
-        """Let the first frame be the first that every GPU which has begun can fill."""
+    def begin(self, now_ns: int) -> None:
+        """Let the first frame be the first that every GPU which has begun can fill; the next if none has."""
         starts = [folds[0].start_ns for folds in self._folds if folds]
-        self._next_ns = max(starts) + self._frame_ns if starts else 0
+        self._next_ns = max(starts, default=now_ns // self._frame_ns * self._frame_ns) + self._frame_ns
 
     def ready(self, now_ns: int, live: list[bool]) -> list[Frame]:
         """The frames that can go out at `now_ns`."""

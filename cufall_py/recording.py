@@ -59,8 +59,9 @@ class RecordingWriter:
     """Writes samples and events of the GPUs in `opened` to `path`, which it creates. A context manager.
 
     A batch of rows holds all GPUs and goes out when it has BATCH_ROWS rows (or would have more), or when
-    its first row is BATCH_NS old, so a kill loses at most a second. With `clocks`, each GPU's newest `end_ns` is written beside
-    `now_ns()` and `monotonic_ns()` every CLOCK_NS; leave them out where old samples are copied.
+    its first row is BATCH_NS old, so a kill loses at most a second. With `clocks`, each GPU's newest
+    `end_ns` is written beside `now_ns()` and `monotonic_ns()` every CLOCK_NS; leave them out where old
+    samples are copied.
 
     Every method that can write raises CufallError when that fails; what was written before stays readable.
     So does the constructor, also when there is such a file already and no `force`.

@@ -52,7 +52,7 @@ class Samples:
 
 @dataclass
 class Tally:
-    """What a worker has counted since it started; every field only grows, but for the two resident ones."""
+    """What a worker has counted since it started; sums, but for `late_ns` and `resident_bytes`: the most."""
 
     decodes: int = 0
     decode_ns: int = 0
@@ -78,7 +78,7 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         total = Tally(*(a + b for a, b in zip(self.astuple(), other.astuple(), strict=True)))
         total.late_ns = max(self.late_ns, other.late_ns)
-        total.resident_bytes = other.resident_bytes
+        total.resident_bytes = max(self.resident_bytes, other.resident_bytes)
         return total
 
 

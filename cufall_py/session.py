@@ -5,16 +5,23 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from .errors import InvalidMeasurement
 from .feed import Gpu, LiveFeed, Say
 from .frames import Frame, Framer
 from .launch import launch
+from .notes import pair_note
 from .plan import Plan, checked, with_longer_samples
+from .readings import Readings
 from .samples import Samples, Tally
 from .sources import Opened
+
+if TYPE_CHECKING:
+    from .recording import RecordingWriter
 
 FIRST_WAIT_S = 2.0
 """How long the first frame waits for the slowest GPU's first sample."""
@@ -79,9 +86,11 @@ class Session:
         on_samples: Callable[[int, Samples], None] = lambda gpu, samples: None,
         process: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        self.plan = checked(with_longer_samples(plan, say))
         self._say, self._on_samples = say, on_samples
-        self._feed = LiveFeed(self.plan, say, process or launch(plan.source))
+        self._recorder: RecordingWriter | None = None
+        self._readings: Readings | None = None
+        self.plan = checked(with_longer_samples(plan, self._tell))
+        self._feed = LiveFeed(self.plan, self._tell, process or launch(plan.source))
         try:
             self._feed.wait_open()
         except BaseException:
@@ -91,6 +100,7 @@ class Session:
         self._say_notes()
         self._framer = Framer([o.metrics for o in self.opened], self.plan.frame_ns, self.plan.frame_wait_ns)
         self._began, self._cpu_before_s = time.monotonic(), time.process_time()
+        self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
     @property
     def opened(self) -> list[Opened]:
@@ -106,6 +116,17 @@ class Session:
             if end_ns and frame.end_ns > end_ns:
                 return
             yield frame
+
+    def record(self, path: str | Path, force: bool = False) -> None:
+        """Write every sample that comes from now on to a recording, with NVML's readings, until the close.
+
+        Raises CufallError if it cannot be written, or is there already and `force` is not given.
+        """
+        from .recording import RecordingWriter
+
+        self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
+        self._readings = Readings([gpu.device.uuid for gpu in self.gpus], self._tell)
+        self._readings.start()
 
     def cost(self) -> Cost:
         """What cufall has taken since the session began."""
@@ -129,8 +150,15 @@ class Session:
                 raise InvalidMeasurement(f"GPU {gpu.device.ordinal} gave no samples{why}")
 
     def close(self) -> None:
-        """End sampling and give the counters back."""
-        self._feed.close()
+        """End sampling, give the counters back and end the recording. May be called more than once."""
+        try:
+            self._feed.close()
+            if self._readings:
+                self._readings.close()
+        finally:
+            if self._recorder:
+                tallies = {gpu.device.uuid: asdict(gpu.tally) for gpu in self.gpus}
+                self._recorder.close(cost=self.cost().line(), tallies=tallies)
 
     def __enter__(self) -> Session:
         return self
@@ -149,23 +177,42 @@ class Session:
             time.sleep(pause_s)
 
     def _begin(self, pause_s: float) -> None:
-        """Wait until all GPUs that live have given samples, so that the first frame holds them all."""
+        """Wait a while until all live GPUs have given samples, so that the first frame holds them all."""
         until = time.monotonic() + FIRST_WAIT_S + self.plan.decode_ns / 1e9
-        while time.monotonic() < until or not any(self._framer.begun()):
+        while time.monotonic() < until:
             self._poll()
             begun, live = self._framer.begun(), self._feed.live()
             if any(begun) and all(b or not alive for b, alive in zip(begun, live, strict=True)):
                 break
             time.sleep(pause_s)
-        self._framer.begin()
+        self._framer.begin(time.time_ns())
 
     def _poll(self) -> None:
         for gpu, samples in self._feed.poll():
             if len(samples):
-                self._on_samples(gpu, samples)
-                self._framer.add(gpu, samples)
+                self._take(gpu, samples)
+        if self._recorder:
+            self._recorder.tick()
+
+    def _take(self, gpu: int, samples: Samples) -> None:
+        self._on_samples(gpu, samples)
+        if self._recorder and self._readings:
+            reading = self._readings.newest(self.gpus[gpu].device.uuid)
+            self._recorder.set_readings(gpu, reading.sm_mhz, reading.power_w)
+            self._recorder.add(gpu, samples)
+        self._framer.add(gpu, samples)
+        if self._pairs_to_explain:
+            self._pairs_to_explain = False
+            if note := pair_note(self.opened[gpu], samples):
+                self._tell(note)
+
+    def _tell(self, line: str) -> None:
+        """Say a line, and keep it with what is being recorded."""
+        self._say(line)
+        if self._recorder:
+            self._recorder.event("said", text=line)
 
     def _say_notes(self) -> None:
         notes = {note for gpu in self.gpus if gpu.opened for note in gpu.opened.notes}
         for note in sorted(notes):
-            self._say(note)
+            self._tell(note)

@@ -32,6 +32,7 @@ from . import Opened
 MOST_GPUS = 16
 CLOCK_HZ = {"sm": 1.755e9, "smsp": 1.755e9, "gr": 1.6e9, "dram": 3.2e9, "lts": 1.6e9, "pcie": 1.0e9}
 """By the unit of an elapsed counter; other units tick at 1 GHz."""
+CLOCKS = {"sm": "gpc_cycle", "smsp": "gpc_cycle", "gr": "sys_cycle", "dram": "dram_cycle", "lts": "lts_cycle"}
 PEAKS = {
     "sm__pipe_tensor": 4.0,
     "smsp__pipe_tensor": 1.0,
@@ -170,7 +171,9 @@ class ScriptSource:
         self._metrics = metrics
         self._rates = np.stack([self._rate(phase, metrics) for phase in self._pattern])
         self._next_ns = self._now_ns()
-        return Opened(self._device.of_chip(self._script.chip), metrics, self._plan.sample_ns, "time", "script")
+        clocks = {name: CLOCKS.get(unit(name), "cycle") for name in metrics.counters}
+        device = self._device.of_chip(self._script.chip)
+        return Opened(device, metrics, self._plan.sample_ns, "time", "script", facts={"clocks": clocks})
 
     def read(self) -> Samples:
         elapsed_s = (self._now_ns() - self._origin_ns) / 1e9
@@ -259,7 +262,12 @@ def rate(counter: str, ratios: dict[str, float], chip: str) -> float:
 
 
 def clock_hz(elapsed: str) -> float:
-    return CLOCK_HZ.get(elapsed.split("__")[0].split(".")[-1], 1e9)
+    return CLOCK_HZ.get(unit(elapsed), 1e9)
+
+
+def unit(counter: str) -> str:
+    """`sm` of `TPC.TriageCompute.sm__cycles_active.avg`."""
+    return counter.split("__")[0].split(".")[-1]
 
 
 def _burn(milliseconds: float) -> None:

@@ -60,7 +60,7 @@ def _number(value: float) -> str:
 
 def band(mean: float, width: int, colour: bool) -> str:
     """`width` cells whose lit dots are the value: round(mean x dots) of them, evenly spread."""
-    lit = 0 if math.isnan(mean) else min(max(round(mean * width * DOTS_A_CELL), 0), width * DOTS_A_CELL)
+    lit = 0 if math.isnan(mean) else round(min(max(mean, 0.0), 1.0) * width * DOTS_A_CELL)
     cells = [0] * width
     for dot in _spread(lit, width * DOTS_A_CELL):
         line, place = divmod(dot, 2 * width)

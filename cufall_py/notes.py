@@ -1,0 +1,31 @@
+"""Lines said once about what was asked for and what it means on this chip."""
+
+from __future__ import annotations
+
+from .resolve import is_elapsed
+from .samples import Samples
+from .sources import Opened
+
+MOST_RATIO_OFF = 0.01
+
+
+def pair_note(opened: Opened, samples: Samples) -> str:
+    """What a pair's plain quotient would have said: peaks and clocks of the two, as seen in these samples.
+
+    Empty when the pair is a share of the peak as it stands, or there is no pair.
+    """
+    counters = opened.metrics.counters
+    totals = dict(zip(counters, samples.values.sum(axis=0).tolist(), strict=True))
+    for metric in opened.metrics.metrics:
+        denominator = metric.asked.partition("/")[2]
+        if metric.plain or not is_elapsed(denominator) or not totals.get(denominator):
+            continue
+        clocks = totals[metric.elapsed] / totals[denominator]
+        if metric.peak == 1 and abs(clocks - 1) < MOST_RATIO_OFF:
+            continue
+        own, other = (str(opened.facts.get("clocks", {}).get(n, "its own")) for n in (metric.elapsed, denominator))
+        return (
+            f"{metric.label} peaks at {metric.peak:g} a {own}, and {clocks:.2f} of these passed for each {other} of "
+            f"{denominator}: shown is the share of its own peak in its own clock; --raw shows the plain quotient"
+        )
+    return ""
