@@ -58,9 +58,14 @@ def is_elapsed(counter: str) -> bool:
     return "cycles_elapsed" in counter
 
 
+def unit_of(counter: str) -> str:
+    """The hardware unit a counter is of: `sm` of `TPC.TriageCompute.sm__cycles_active.avg`."""
+    return counter.split("__")[0].split(".")[-1]
+
+
 def elapsed_of(counter: str) -> str:
     """The elapsed counter of a counter's own unit, and so of its own clock."""
-    unit = counter.split("__")[0].split(".")[-1]
+    unit = unit_of(counter)
     return "gr__cycles_elapsed.max" if unit == "gr" else f"{unit}__cycles_elapsed.avg"
 
 

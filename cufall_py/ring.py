@@ -21,6 +21,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ CHECKED_AT = 12
 """The checksum covers all of a slot after itself, and the sequence number."""
 DEFAULT_BYTES = 16 << 20
 WRITER_BYTE, READER_BYTE = 1 << 40, (1 << 40) + 1
+UNNAMED = ".ring-new"
+"""End of the name of a ring that is being made."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,11 @@ class RingWriter:
         self._generation = time.time_ns()
         self._sequence = 0
         self._readerless_since = time.monotonic()
-        self._write_info(info)
+        try:
+            self._write_info(info)
+        except BaseException:
+            self.close()
+            raise
         HEADER.pack_into(
             self._map,
             0,
@@ -137,16 +144,20 @@ class RingReader:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        _lock(self._fd, READER_BYTE, fcntl.F_RDLCK)
-        self._map = mmap.mmap(self._fd, 0, prot=mmap.PROT_READ)
-        magic, version, slot_bytes, slots, self.owner, generation, _ = HEADER.unpack_from(self._map, 0)
-        if (magic, version, slot_bytes) != (MAGIC, VERSION, SLOT_BYTES):
-            raise SourceError(f"{path}: not a ring of this version of cufall")
-        self._slots, self._generation = int(slots), int(generation)
-        self._next = 1
-        self.overwritten = 0
-        self.info = self._read_info()
+        with ExitStack() as undo:
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            undo.callback(os.close, self._fd)
+            magic, version, slot_bytes, slots, self.owner, generation, _ = _header(self._fd)
+            if (magic, version, slot_bytes) != (MAGIC, VERSION, SLOT_BYTES):
+                raise SourceError(f"{path}: not a ring of this version of cufall")
+            _lock(self._fd, READER_BYTE, fcntl.F_RDLCK)
+            self._map = mmap.mmap(self._fd, 0, prot=mmap.PROT_READ)
+            undo.callback(self._map.close)
+            self._slots, self._generation = int(slots), int(generation)
+            self._next = 1
+            self.overwritten = 0
+            self.info = self._read_info()
+            undo.pop_all()
 
     def read(self) -> list[Batch]:
         """Every batch written since the last call, oldest first."""
@@ -238,7 +249,7 @@ def _create(uuid: str, size: int) -> tuple[Path, int]:
 def _create_in(directory: Path, uuid: str, size: int) -> tuple[Path, int]:
     """Made under another name and locked before it gets its own, so that it is never seen without a writer."""
     path = directory / f"{uuid}.ring"
-    fd, temporary = tempfile.mkstemp(dir=directory, prefix=f".{uuid}.")
+    fd, temporary = tempfile.mkstemp(dir=directory, prefix=f".{uuid}.", suffix=UNNAMED)
     try:
         _lock(fd, WRITER_BYTE, fcntl.F_WRLCK)
         os.posix_fallocate(fd, 0, size)  # a full tmpfs would otherwise kill the writer later, with SIGBUS
@@ -265,8 +276,11 @@ def _take_name(temporary: str, path: Path) -> None:
 def clear_stale() -> None:
     """Remove what a killed cufall left: files in our directories that nobody holds."""
     for directory in directory_choices():
-        for path in (*directory.glob("*.ring"), *directory.glob(".*.*")):
-            _owner_or_unlink(path)
+        for path in (*directory.glob("*.ring"), *directory.glob(f".*{UNNAMED}")):
+            try:
+                _owner_or_unlink(path)
+            except OSError:
+                pass  # not a file, or another user's: not left by us
 
 
 def _owner_or_unlink(path: Path) -> int | None:
@@ -277,11 +291,15 @@ def _owner_or_unlink(path: Path) -> int | None:
         return None
     try:
         if _locked(fd, WRITER_BYTE):
-            return int(HEADER.unpack(os.pread(fd, HEADER.size, 0).ljust(HEADER.size, b"\0"))[4])
+            return int(_header(fd)[4])
         path.unlink(missing_ok=True)
         return None
     finally:
         os.close(fd)
+
+
+def _header(fd: int) -> tuple[Any, ...]:
+    return HEADER.unpack(os.pread(fd, HEADER.size, 0).ljust(HEADER.size, b"\0"))
 
 
 def _lock(fd: int, byte: int, kind: int) -> None:

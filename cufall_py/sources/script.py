@@ -24,7 +24,7 @@ from cufall_py.errors import CountersDenied, CountersOwned, SourceError, UsageEr
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import RECORD_BYTES, Plan
 from cufall_py.presets import COMMON, SHORT_NAMES, Recipe, table
-from cufall_py.resolve import resolve
+from cufall_py.resolve import resolve, unit_of
 from cufall_py.samples import Floats, Ints, Samples, Tally
 
 from . import Opened
@@ -171,7 +171,7 @@ class ScriptSource:
         self._metrics = metrics
         self._rates = np.stack([self._rate(phase, metrics) for phase in self._pattern])
         self._next_ns = self._now_ns()
-        clocks = {name: CLOCKS.get(unit(name), "cycle") for name in metrics.counters}
+        clocks = {name: CLOCKS.get(unit_of(name), "cycle") for name in metrics.counters}
         device = self._device.of_chip(self._script.chip)
         return Opened(device, metrics, self._plan.sample_ns, "time", "script", facts={"clocks": clocks})
 
@@ -262,12 +262,7 @@ def rate(counter: str, ratios: dict[str, float], chip: str) -> float:
 
 
 def clock_hz(elapsed: str) -> float:
-    return CLOCK_HZ.get(unit(elapsed), 1e9)
-
-
-def unit(counter: str) -> str:
-    """`sm` of `TPC.TriageCompute.sm__cycles_active.avg`."""
-    return counter.split("__")[0].split(".")[-1]
+    return CLOCK_HZ.get(unit_of(elapsed), 1e9)
 
 
 def _burn(milliseconds: float) -> None:

@@ -7,6 +7,7 @@ absolute path, from one folder, before `cupti` is imported; what is already load
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import importlib.util
 import os
@@ -19,6 +20,9 @@ LIBRARIES = ("libnvperf_host.so", "libnvperf_target.so", "libcupti.so.13")
 MINIMUM = 130300
 """cuptiGetVersion of the first release whose PM sampling cupti-python binds (13.3)."""
 INSTALL = "install it with: pipx install 'cufall-py[gpu]'"
+
+
+_handles: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,23 @@ def load() -> Libraries:
     folder = find()
     for name in LIBRARIES:
         try:
-            ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
+            _handles[name] = ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)._handle
         except OSError as error:
             raise LibraryProblem(f"cannot load {folder / name} ({error}); {INSTALL}") from None
     version = _version(folder / LIBRARIES[-1])
     if 0 < version < MINIMUM:
         raise LibraryProblem(f"{folder / LIBRARIES[-1]} is CUPTI {version}, {MINIMUM} or newer is needed; {INSTALL}")
     return Libraries(folder, version)
+
+
+def let_go_of_target() -> None:
+    """Drop this process's own hold of libnvperf_target, once sampling runs.
+
+    It is opened so that whoever asks for it by name gets this one. CUPTI 13.5 samples without it, and it
+    takes 112 MB; if CUPTI did take it, the linker's count keeps it where it is.
+    """
+    if handle := _handles.pop("libnvperf_target.so", None):
+        _ctypes.dlclose(handle)
 
 
 def find() -> Path:

@@ -81,6 +81,8 @@ class CuptiSource:
         self._start()
         self._see_samples()
         metrics = self._with_peaks()
+        libraries = loader.mapped()
+        loader.let_go_of_target()
         return Opened(
             device=self.device.of_chip(chip),
             metrics=metrics,
@@ -89,7 +91,7 @@ class CuptiSource:
             source="cupti",
             notes=tuple(self._notes),
             facts={
-                "libraries": loader.mapped(),
+                "libraries": libraries,
                 "clocks": {name: self._pm.clock(name) for name in metrics.counters},
             },
         )

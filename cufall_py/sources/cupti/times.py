@@ -27,7 +27,7 @@ def lay_out(samples: Samples, last_end_ns: int, period_ns: int, tally: Tally) ->
     end = samples.end_ns.copy()
     for first, last in _runs(end == 0):
         end[first:last] = _ends(end, first, last, last_end_ns, period_ns)
-        tally.rebuilt += last - first
+        tally.rebuilt += int((end[first:last] > 0).sum())
     previous = np.concatenate(([last_end_ns], end[:-1]))
     begin = np.maximum(previous, end - round(period_ns * (1 + SLACK)))
     start = np.where(samples.start_ns > 0, samples.start_ns, begin)
