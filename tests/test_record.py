@@ -1,0 +1,76 @@
+"""A session that is recorded: what is in the file is what was sampled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cufall_py import Plan, Samples, Session, Wanted
+from cufall_py.errors import CufallError
+from cufall_py.recording_reader import Recording
+
+SCRIPT = {"gpus": 2, "patterns": [[{"ms": 70, "tensor": 0.8}, {"ms": 30}], [{"ms": 10, "tensor": 0.25}]]}
+PAIR = Wanted(("sm__pipe_tensor_cycles_active.avg",), "gr__cycles_elapsed.max")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(SCRIPT))
+    return Plan(source=f"script:{script}", sample_us=1000, frame_us=20_000, decode_us=20_000)
+
+
+def test_a_recording_holds_every_sample_from_its_start_on(plan: Plan, tmp_path: Path) -> None:
+    taken: list[tuple[int, Samples]] = []
+    with Session(plan, on_samples=lambda gpu, samples: taken.append((gpu, samples))) as session:
+        session.record(tmp_path / "run.cufall")
+        frames = list(session.frames(0.5))
+    assert len(frames) == 25
+    recording = Recording(tmp_path / "run.cufall")
+    for gpu in (0, 1):
+        ends = np.concatenate([s.end_ns for k, s in taken if k == gpu])
+        read = Samples.join(s for k, s in recording.batches() if k == gpu)
+        assert (read.end_ns == ends).all()
+    total = Samples.join(s for k, s in recording.batches() if k == 1)
+    tensor = total.values[:, 0].sum() / (4 * total.values[:, 1].sum())
+    assert tensor == pytest.approx(0.25, rel=1e-6)
+
+
+def test_it_ends_with_what_it_cost_and_lost(plan: Plan, tmp_path: Path) -> None:
+    with Session(plan) as session:
+        session.record(tmp_path / "run.cufall")
+        list(session.frames(0.2))
+        uuids = {gpu.device.uuid for gpu in session.gpus}
+    last = list(Recording(tmp_path / "run.cufall").events())[-1]
+    assert last.kind == "end"
+    assert set(last.fields["tallies"]) == uuids
+    assert all(tally["lost"] == 0 and tally["samples"] > 0 for tally in last.fields["tallies"].values())
+
+
+def test_an_existing_recording_is_not_written_over(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "run.cufall"
+    path.write_text("mine")
+    with Session(plan) as session, pytest.raises(CufallError, match=r"run\.cufall"):
+        session.record(path)
+    assert path.read_text() == "mine"
+
+
+def test_a_pair_of_two_clocks_is_shown_of_its_own_peak_and_explained_once(plan: Plan) -> None:
+    said: list[str] = []
+    pair = Plan(**{**vars(plan), "wanted": PAIR})
+    with Session(pair, said.append) as session:
+        frames = list(session.frames(0.4))
+    assert frames[5].mean[1, 0] == pytest.approx(0.25, rel=1e-9)
+    explained = [line for line in said if "peaks at 4" in line]
+    # the scripted SM clock is 1.755 GHz, the SYS clock 1.6
+    assert len(explained) == 1 and "1.10 of these" in explained[0]
+
+
+def test_raw_is_the_plain_quotient_of_the_pair(plan: Plan) -> None:
+    raw = Plan(**{**vars(plan), "wanted": Wanted(PAIR.metrics, PAIR.denominator, raw=True)})
+    with Session(raw) as session:
+        frame = next(iter(session.frames()))
+    assert frame.mean[1, 0] == pytest.approx(0.25 * 4 * 1.755 / 1.6, rel=1e-9)
