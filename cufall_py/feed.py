@@ -99,7 +99,8 @@ class LiveFeed:
         Raises what kept all of them from it, or the error of the supervisor itself.
         """
         while not self.gpus or any(gpu.opened is None and gpu.error is None for gpu in self.gpus):
-            self._wait_for_event()
+            self.wait(1.0)
+            self._take_events()
         errors = [gpu.error for gpu in self.gpus if gpu.error]
         if len(errors) == len(self.gpus):
             raise errors[0]
@@ -108,7 +109,8 @@ class LiveFeed:
 
     def poll(self) -> list[tuple[int, Samples]]:
         """New samples, with the position in `gpus` of the GPU they are of."""
-        self._take_events()
+        if select.select([self._out], [], [], 0)[0]:
+            self._take_events()
         out = [(k, samples) for k, gpu in enumerate(self.gpus) if (samples := gpu.read()) is not None]
         for gpu in self.gpus:
             self._watch(gpu)
@@ -148,9 +150,9 @@ class LiveFeed:
         except BrokenPipeError:
             pass  # its exit is noticed where events are read
 
-    def _wait_for_event(self) -> None:
-        select.select([self._out], [], [], 1.0)
-        self._take_events()
+    def wait(self, seconds: float) -> None:
+        """Sleep, but no longer than until the supervisor has something to say."""
+        select.select([self._out], [], [], seconds)
 
     def _take_events(self) -> None:
         data = self._out.read()
@@ -173,13 +175,19 @@ class LiveFeed:
         getattr(self, f"_on_{kind}")(gpu, event)
 
     def _on_ring(self, gpu: Gpu, event: dict[str, Any]) -> None:
-        again = gpu.opened is not None
+        before = gpu.opened
         try:
             gpu.attach(RingReader(event["path"]))
         except FileNotFoundError:
             return  # that worker has ended already; the event of its end follows
+        if before and gpu.opened and before.metrics != gpu.opened.metrics:
+            gpu.error = SourceError(f"GPU {gpu.device.ordinal}: gives other counters than before; it is left out")
+            gpu.opened = before
+            gpu.detach()
+            self._say(str(gpu.error))
+            return
         gpu.error = None
-        if again:
+        if before:
             self._say(f"GPU {gpu.device.ordinal}: samples come again")
 
     def _on_error(self, gpu: Gpu, event: dict[str, Any]) -> None:

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 FIRST_WAIT_S = 2.0
 """How long the first frame waits for the slowest GPU's first sample."""
-SLOWEST_POLL_S, FASTEST_POLL_S = 0.02, 0.002
+POLL_S = 0.01
+"""How often the rings are looked at while a batch is due."""
+AFTER_MARK_S = 0.004
+"""When a batch can be there: a decode begins 2 ms after its mark."""
+YOUNG_S = 1.5
+"""How long after the start workers may decode at each frame's end; a little longer than they do."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class Session:
         self._say_notes()
         self._framer = Framer([o.metrics for o in self.opened], self.plan.frame_ns, self.plan.frame_wait_ns)
         self._began, self._cpu_before_s = time.monotonic(), time.process_time()
+        self._heard_ns = [0] * len(self.gpus)
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
     @property
@@ -169,14 +175,13 @@ class Session:
         self.close()
 
     def _endless(self) -> Iterator[Frame]:
-        pause_s = min(max(self.plan.decode_ns / 1e10, FASTEST_POLL_S), SLOWEST_POLL_S)
-        self._begin(pause_s)
+        self._begin()
         while True:
             self._poll()
             yield from self._framer.ready(time.time_ns(), self._feed.live())
-            time.sleep(pause_s)
+            self._rest()
 
-    def _begin(self, pause_s: float) -> None:
+    def _begin(self) -> None:
         """Wait a while until all live GPUs have given samples, so that the first frame holds them all."""
         until = time.monotonic() + FIRST_WAIT_S + self.plan.decode_ns / 1e9
         while time.monotonic() < until:
@@ -184,15 +189,26 @@ class Session:
             begun, live = self._framer.begun(), self._feed.live()
             if any(begun) and all(b or not alive for b, alive in zip(begun, live, strict=True)):
                 break
-            time.sleep(pause_s)
+            self._feed.wait(POLL_S)
         self._framer.begin(time.time_ns())
 
     def _poll(self) -> None:
         for gpu, samples in self._feed.poll():
+            self._heard_ns[gpu] = time.time_ns()
             if len(samples):
                 self._take(gpu, samples)
         if self._recorder:
             self._recorder.tick()
+
+    def _rest(self) -> None:
+        """Sleep to the next decode's mark, or a moment only if a GPU has not come for the last one."""
+        young = time.monotonic() - self._began < YOUNG_S
+        period_ns = min(self.plan.decode_ns, self.plan.frame_ns) if young else self.plan.decode_ns
+        now_ns = time.time_ns()
+        into_ns = now_ns % period_ns
+        live = self._feed.live()
+        come = all(heard >= now_ns - into_ns for heard, alive in zip(self._heard_ns, live, strict=True) if alive)
+        self._feed.wait((period_ns - into_ns) / 1e9 + AFTER_MARK_S if come else min(POLL_S, period_ns / 1e10))
 
     def _take(self, gpu: int, samples: Samples) -> None:
         self._on_samples(gpu, samples)
