@@ -42,6 +42,14 @@ def both(first: str, second: str, elapsed: str) -> Recipe:
     return Recipe((first, second), elapsed, (first, second))
 
 
+def c2c(elapsed: str) -> Table:
+    """NVLink-C2C; its elapsed counter has another spelling on each family."""
+    return {
+        "c2c.rx": one("ctc__rx_bytes_data_user.sum", elapsed),
+        "c2c.tx": one("ctc__tx_bytes_data_user.sum", elapsed),
+    }
+
+
 FMA_SPLIT = both("sm__inst_executed_pipe_fmaheavy_realtime.sum", "sm__inst_executed_pipe_fmalite_realtime.sum", SM)
 FMA_PIPE = one("sm__pipe_fma_cycles_active.avg", SM)
 NO_LINK = "this chip has no NVLink"
@@ -75,9 +83,10 @@ NVLINK: Table = {
     "nvlink.rx": one("nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg"),
     "nvlink.tx": one("nvltx__bytes.sum", "nvltx__cycles_elapsed.avg"),
 }
-UNIFIED: Table = dict.fromkeys(
-    ("dram", "pcie.rx", "pcie.tx"), "this chip shares the system's memory and has no counter of it"
-)
+UNIFIED: Table = {
+    **dict.fromkeys(("dram", "pcie.rx", "pcie.tx"), "this chip shares the system's memory and has no counter of it"),
+    **c2c("ctc__cycles_elapsed.avg"),
+}
 SUBPIPES: Table = {
     "tensor.hmma": one("sm__pipe_tensor_subpipe_hmma_cycles_active_realtime.avg", SM),
     "tensor.imma": one("sm__pipe_tensor_subpipe_imma_cycles_active_realtime.avg", SM),
@@ -93,14 +102,13 @@ GH100: Table = {
     "tensor.imma": one("sm__pipe_tensor_op_imma_cycles_active_realtime.avg", SM),
     "tensor.dmma": one("smsp__pipe_tensor_op_dmma_cycles_active_realtime.avg", SMSP),
     "occupancy": one("sm__warps_active_realtime.avg", SM),
-    "c2c.rx": one("ctc__rx_bytes_data_user.sum", "CTC.TriageCompute.ctc__cycles_elapsed.avg"),
-    "c2c.tx": one("ctc__tx_bytes_data_user.sum", "CTC.TriageCompute.ctc__cycles_elapsed.avg"),
+    **c2c("CTC.TriageCompute.ctc__cycles_elapsed.avg"),
 }
 TCGEN05 = "SM 10.x may count its tensor work (tcgen05) elsewhere, and nobody has checked this chip"
-UNTIMED = "this chip has no elapsed counter of that link's clock"
 SM10: Table = {
     **dict.fromkeys(("tensor", "tensor.hmma", "tensor.imma", "tensor.dmma"), TCGEN05),
-    **dict.fromkeys(("nvlink.rx", "nvlink.tx", "c2c.rx", "c2c.tx"), UNTIMED),
+    **dict.fromkeys(("nvlink.rx", "nvlink.tx"), "this chip has no elapsed counter of that link's clock"),
+    **c2c("CTC_A.TriageCompute.ctc__cycles_elapsed.avg"),
 }
 FAMILIES: dict[str, Table] = {
     "GA100": {**COMMON, **NVLINK, "fp64": FP64_PIPE},
