@@ -69,10 +69,12 @@ def slot_capacity(counters: int) -> int:
 
 
 class RingWriter:
-    """The one writer of a GPU's ring. Raises CountersOwned if another worker has it, SourceError if no
-    directory has room."""
+    """The one writer of a GPU's ring. `owner`: the process to end for it to go, this one if not given.
 
-    def __init__(self, uuid: str, info: dict[str, Any], size: int = DEFAULT_BYTES) -> None:
+    Raises CountersOwned if another writer has it, SourceError if no directory has room.
+    """
+
+    def __init__(self, uuid: str, info: dict[str, Any], size: int = DEFAULT_BYTES, owner: int = 0) -> None:
         self.path, self._fd = _create(uuid, size)
         self._map = mmap.mmap(self._fd, size)
         self._slots = (size - SLOTS_AT) // SLOT_BYTES
@@ -91,7 +93,7 @@ class RingWriter:
             VERSION,
             SLOT_BYTES,
             self._slots,
-            os.getpid(),
+            owner or os.getpid(),
             self._generation,
             time.monotonic_ns(),
         )
@@ -249,9 +251,8 @@ def _create(uuid: str, size: int) -> tuple[Path, int]:
 def _create_in(directory: Path, uuid: str, size: int) -> tuple[Path, int]:
     """Made under another name and locked before it gets its own, so that it is never seen without a writer."""
     path = directory / f"{uuid}.ring"
-    fd, temporary = tempfile.mkstemp(dir=directory, prefix=f".{uuid}.", suffix=UNNAMED)
+    fd, temporary = _unnamed(directory, uuid)
     try:
-        _lock(fd, WRITER_BYTE, fcntl.F_WRLCK)
         os.posix_fallocate(fd, 0, size)  # a full tmpfs would otherwise kill the writer later, with SIGBUS
         _take_name(temporary, path)
     except BaseException:
@@ -260,6 +261,19 @@ def _create_in(directory: Path, uuid: str, size: int) -> tuple[Path, int]:
     finally:
         Path(temporary).unlink(missing_ok=True)
     return path, fd
+
+
+def _unnamed(directory: Path, uuid: str) -> tuple[int, str]:
+    """A new locked file. Before it is locked another cufall, starting, may clear it away; then another one."""
+    while True:
+        fd, temporary = tempfile.mkstemp(dir=directory, prefix=f".{uuid}.", suffix=UNNAMED)
+        try:
+            _lock(fd, WRITER_BYTE, fcntl.F_WRLCK)
+            if os.fstat(fd).st_nlink:
+                return fd, temporary
+        except BlockingIOError:
+            pass
+        os.close(fd)
 
 
 def _take_name(temporary: str, path: Path) -> None:
@@ -271,6 +285,12 @@ def _take_name(temporary: str, path: Path) -> None:
             if owner is not None:
                 raise CountersOwned(f"another cufall (process {owner}) samples this GPU; end it first") from None
     raise CountersOwned(f"{path} changes hands too fast; is cufall being started in a loop?")
+
+
+def owner_of(uuid: str) -> int | None:
+    """The process to end for the ring of this GPU to be free; None if it is."""
+    owners = [_owner_or_unlink(directory / f"{uuid}.ring") for directory in directory_choices()]
+    return next((owner for owner in owners if owner is not None), None)
 
 
 def clear_stale() -> None:
@@ -290,12 +310,21 @@ def _owner_or_unlink(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        if _locked(fd, WRITER_BYTE):
-            return int(_header(fd)[4])
-        path.unlink(missing_ok=True)
+        _lock(fd, WRITER_BYTE, fcntl.F_WRLCK)  # held while it is removed: nobody else then removes a newer one
+        if _is_at(path, fd):
+            path.unlink()
         return None
+    except BlockingIOError:
+        return int(_header(fd)[4])
     finally:
         os.close(fd)
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def _header(fd: int) -> tuple[Any, ...]:

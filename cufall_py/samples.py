@@ -85,34 +85,42 @@ class Tally:
 TALLY_FIELDS = len(fields(Tally))
 SATURATED = float(2**32 - 1)
 """A 32-bit hardware counter that ran into its end."""
+TOO_LONG = 100
+"""A sample this many times as long as most of its batch has a broken timestamp."""
 
 
 def screen(samples: Samples, last_end_ns: int, metrics: MetricSet, tally: Tally) -> Samples:
     """The samples that can be true: later than `last_end_ns`, forward in time, at most at their peak.
 
-    What is left out is counted in `tally`, as are the gaps between what is kept (with the median length
-    of these samples as the period).
+    What is left out is counted in `tally`, as are the gaps between what came (with the median length of
+    these samples as the period). Samples that come out do not overlap.
     """
-    if not len(samples):
-        return samples
-    repeats = samples.end_ns <= _latest_before(samples.end_ns, last_end_ns)
+    timely = samples[~untimely(samples)]
+    previous = _latest_before(timely.end_ns, last_end_ns)
+    repeats = timely.end_ns <= previous
+    fresh = _apart(timely, previous)[~repeats]
+    _count_gaps(fresh, last_end_ns, len(samples) - len(timely), tally)
+    kept = fresh[~absurd(fresh, metrics)]
     tally.duplicate += int(repeats.sum())
-    fresh = samples[~repeats]
-    sane = ~absurd(fresh, metrics)
-    tally.absurd += int((~sane).sum())
-    _count_gaps(fresh, last_end_ns, tally)
-    kept = fresh[sane]
+    tally.absurd += len(samples) - len(timely) + len(fresh) - len(kept)
     tally.samples += len(kept)
     return kept
 
 
+def untimely(samples: Samples) -> NDArray[np.bool_]:
+    """Which rows cannot be by their times: ending before they start, or far longer than the others."""
+    length = samples.end_ns - samples.start_ns
+    typical = float(np.median(length)) if len(samples) else 0.0
+    out: NDArray[np.bool_] = (length <= 0) | (length > TOO_LONG * max(typical, 1.0))
+    return out
+
+
 def absurd(samples: Samples, metrics: MetricSet) -> NDArray[np.bool_]:
-    """Which rows cannot be: ending before they start, saturated or not finite, or above a peak."""
-    backwards = samples.end_ns <= samples.start_ns
+    """Which rows cannot be by their values: saturated, negative, not finite, or above a peak."""
     broken = (~np.isfinite(samples.values) | (samples.values == SATURATED) | (samples.values < 0)).any(axis=1)
     with np.errstate(invalid="ignore"):
         above = metrics.quotients(samples.values, samples.end_ns - samples.start_ns) > metrics.ceilings()
-    out: NDArray[np.bool_] = backwards | broken | above.any(axis=1)
+    out: NDArray[np.bool_] = broken | above.any(axis=1)
     return out
 
 
@@ -122,16 +130,21 @@ def _latest_before(end_ns: Ints, last_end_ns: int) -> Ints:
     return latest
 
 
-def _count_gaps(samples: Samples, last_end_ns: int, tally: Tally) -> None:
+def _apart(samples: Samples, previous_ns: Ints) -> Samples:
+    """None begins before the one before it ended: times laid out by cufall can be some microseconds off."""
+    return Samples(np.maximum(samples.start_ns, previous_ns), samples.end_ns, samples.values)
+
+
+def _count_gaps(samples: Samples, last_end_ns: int, left_out: int, tally: Tally) -> None:
+    """Count what is missing between samples, but for the `left_out` that came and were not believed."""
     if not len(samples):
         return
     period_ns = max(1, int(np.median(samples.end_ns - samples.start_ns)))
     previous = np.concatenate(([last_end_ns or samples.start_ns[0]], samples.end_ns[:-1]))
     gaps = samples.start_ns - previous
-    # the start of a sample that runs backwards tells nothing of what was before it
-    gaps = gaps[(gaps > period_ns // 2) & (samples.end_ns > samples.start_ns)]
-    tally.lost += int(np.round(gaps / period_ns).sum())
-    tally.lost_ns += int(gaps.sum())
+    gaps = gaps[gaps > period_ns // 2]
+    tally.lost += max(0, int(np.round(gaps / period_ns).sum()) - left_out)
+    tally.lost_ns += max(0, int(gaps.sum()) - left_out * period_ns)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -95,7 +97,7 @@ def parse(text: str) -> Script:
             patterns=tuple(tuple(_phase(phase) for phase in pattern) for pattern in patterns),
             stagger_ms=float(data.get("stagger_ms", 0)),
             burn_ms=float(data.get("burn_ms", 0)),
-            faults=tuple(Fault(**fault) for fault in data.get("faults", ())),
+            faults=tuple(_fault(fault) for fault in data.get("faults", ())),
             uuids=tuple(data.get("uuids", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -108,11 +110,18 @@ def _phase(data: dict[str, float]) -> Phase:
     return Phase(float(data["ms"]), {k: float(v) for k, v in data.items() if k != "ms"})
 
 
+def _fault(data: dict[str, Any]) -> Fault:
+    fault = Fault(**data)
+    return replace(fault, gpu=int(fault.gpu), at_s=float(fault.at_s), for_s=float(fault.for_s))
+
+
 def _check(script: Script) -> None:
     if not 1 <= script.count <= MOST_GPUS:
         raise UsageError(f"script: gpus {script.count}: must be from 1 to {MOST_GPUS}")
+    if not (math.isfinite(script.stagger_ms) and math.isfinite(script.burn_ms)):
+        raise UsageError(f"script: stagger_ms {script.stagger_ms}, burn_ms {script.burn_ms}: must be finite")
     for phase in (phase for pattern in script.patterns for phase in pattern):
-        if phase.ms <= 0:
+        if not 0 < phase.ms < math.inf:
             raise UsageError(f"script: a phase of {phase.ms} ms")
         for name, ratio in phase.ratios.items():
             if name not in SHORT_NAMES or not 0 <= ratio <= 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 
 from cufall_py.frames import Frame
 from cufall_py.metrics import Metric
@@ -17,10 +18,18 @@ ROWS_UP = ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08))
 RAMP = (236, 17, 18, 19, 26, 37, 40, 220, 196)
 """256-colour codes for 0 to 8 lit dots in a cell."""
 LEAST_PERCENT = 0.01
+ASCII_RAMP, ASCII_BLANK = " .:-=+*#@", "?"
+"""For an output that cannot take Braille: a character for 0 to 8 lit dots in a cell, one for not measured."""
 
 
 def row(
-    frame: Frame, ordinals: Sequence[int], metrics: Sequence[Metric], width: int, labels: bool, colour: bool
+    frame: Frame,
+    ordinals: Sequence[int],
+    metrics: Sequence[Metric],
+    width: int,
+    labels: bool,
+    colour: bool,
+    ascii_only: bool = False,
 ) -> str:
     """`23:26:27.507739 g0(5.00%) <band> g1(  31%) <band>`; `ordinals` name the GPUs of the frame's rows."""
     parts = [clock(frame.start_ns)]
@@ -28,7 +37,7 @@ def row(
         for metric, mean in zip(metrics, means, strict=True):
             name = f"g{ordinal}" + (f".{metric.label}" if len(metrics) > 1 else "")
             text = f"{name}{label(mean, metric.plain)} " if labels else ""
-            parts.append(text + band(mean, width, colour))
+            parts.append(text + band(mean, width, colour, ascii_only))
     return " ".join(parts)
 
 
@@ -58,17 +67,29 @@ def _number(value: float) -> str:
     return f"{value:.0e}"
 
 
-def band(mean: float, width: int, colour: bool) -> str:
+def band(mean: float, width: int, colour: bool, ascii_only: bool = False) -> str:
     """`width` cells whose lit dots are the value: round(mean x dots) of them, evenly spread."""
     lit = 0 if math.isnan(mean) else round(min(max(mean, 0.0), 1.0) * width * DOTS_A_CELL)
+    cells = _cells(lit, width)
+    if math.isnan(mean):
+        glyphs = (ASCII_BLANK if ascii_only else "·") * width
+    elif ascii_only:
+        glyphs = "".join(ASCII_RAMP[cell.bit_count()] for cell in cells)
+    else:
+        glyphs = "".join(chr(BRAILLE + cell) for cell in cells)
+    if not colour:
+        return glyphs
+    return "".join(_coloured(glyph, cell) for glyph, cell in zip(glyphs, cells, strict=True)) + "\x1b[0m"
+
+
+@lru_cache(maxsize=4096)
+def _cells(lit: int, width: int) -> tuple[int, ...]:
+    """The dots of each cell of a band, as Unicode numbers them."""
     cells = [0] * width
     for dot in _spread(lit, width * DOTS_A_CELL):
         line, place = divmod(dot, 2 * width)
         cells[place // 2] |= ROWS_UP[line][place % 2]
-    blank = "·" if math.isnan(mean) else None
-    if not colour:
-        return "".join(blank or chr(BRAILLE + cell) for cell in cells)
-    return "".join(_coloured(cell, blank) for cell in cells) + "\x1b[0m"
+    return tuple(cells)
 
 
 def _spread(lit: int, dots: int) -> list[int]:
@@ -76,5 +97,5 @@ def _spread(lit: int, dots: int) -> list[int]:
     return [i for i in range(dots) if (i + 1) * lit // dots > i * lit // dots]
 
 
-def _coloured(cell: int, blank: str | None) -> str:
-    return f"\x1b[38;5;{RAMP[cell.bit_count()]}m{blank or chr(BRAILLE + cell)}"
+def _coloured(glyph: str, cell: int) -> str:
+    return f"\x1b[38;5;{RAMP[cell.bit_count()]}m{glyph}"

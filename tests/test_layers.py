@@ -1,0 +1,229 @@
+"""Imports point down one table; importing costs nothing; what is promised can be imported."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cufall_py
+
+PACKAGE = Path(cufall_py.__file__).parent
+VERSION = "cufall_py"
+"""The package itself, of which modules may import the version alone."""
+
+LAYERS: dict[str, str] = {
+    "errors": "",
+    "presets": "",
+    "metrics": "",
+    "readings": "errors",
+    "samples": "metrics",
+    "devices": "errors",
+    "resolve": "errors metrics presets",
+    "plan": "errors resolve",
+    "ring": "errors samples",
+    "frames": "metrics samples",
+    "sources": "devices errors metrics plan samples",
+    "sources.script": "devices errors metrics plan presets resolve samples sources",
+    "sources.cupti.*": "devices errors metrics plan presets resolve samples sources",
+    "notes": "resolve samples sources",
+    "sampler": "devices errors plan ring samples sources",
+    "launch": "errors sampler",
+    "feed": "launch sampler devices errors metrics plan ring samples sources",
+    "arrow_file": "errors",
+    "recording": "errors devices metrics plan samples sources arrow_file cufall_py",
+    "recording_reader": "errors devices metrics plan samples sources arrow_file recording",
+    "session": "*",
+    "views.*": "frames metrics",
+    "export.*": "frames metrics samples sources",
+}
+"""What each module may import of this package; those below are written first. `*`: all that is above it here,
+but for the families. A family `a.*` may also import among itself. `cli` may import anything."""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def row_of(module: str) -> str | None:
+    """The row of the table that a module is in."""
+    if module in LAYERS:
+        return module
+    families = [row for row in LAYERS if row.endswith(".*") and f"{module}.".startswith(row[:-1])]
+    return max(families, key=len) if families else None
+
+
+def allowed(row: str) -> set[str]:
+    if LAYERS[row] == "*":
+        below = list(LAYERS)[: list(LAYERS).index(row)]
+        return {name for name in below if not name.endswith(".*")}
+    return {*LAYERS[row].split(), row}
+
+
+def imports(module: str) -> Iterator[tuple[str, int, bool]]:
+    """Modules of this package that a module imports anywhere: their name, the line, whether within a function."""
+    tree = ast.parse(MODULES[module].read_text())
+    inner = {id(node) for function in ast.walk(tree) if isinstance(function, FUNCTIONS) for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for name in names_of(module, node):
+                yield name, node.lineno, id(node) in inner
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def names_of(module: str, node: ast.Import | ast.ImportFrom) -> set[str]:
+    if isinstance(node, ast.Import):
+        full = [alias.name for alias in node.names]
+    else:
+        base = base_of(module, node)
+        full = [f"{base}.{alias.name}" for alias in node.names]
+    return {inner_name(name) for name in full if name.split(".")[0] == "cufall_py"}
+
+
+def base_of(module: str, node: ast.ImportFrom) -> str:
+    """The absolute name of what stands between `from` and `import`."""
+    if not node.level:
+        return node.module or ""
+    package = ["cufall_py", *module.split(".")] if module else ["cufall_py"]
+    if MODULES[module].name != "__init__.py":
+        package = package[:-1]
+    package = package[: len(package) - node.level + 1]
+    return ".".join([*package, *filter(None, [node.module])])
+
+
+def inner_name(full: str) -> str:
+    """The longest beginning of a dotted name that is a module: `errors` of cufall_py.errors.UsageError."""
+    parts = full.split(".")[1:]
+    for count in range(len(parts), 0, -1):
+        if ".".join(parts[:count]) in MODULES:
+            return ".".join(parts[:count])
+    return VERSION
+
+
+def outward(module: str) -> set[str]:
+    """Packages from elsewhere that a module imports anywhere."""
+    nodes = list(ast.walk(ast.parse(MODULES[module].read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    named = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.split(".")[0] for name in plain | named}
+
+
+BELOW_THE_TOP = [m for m in MODULES if m and row_of(m) is not None]
+
+
+@pytest.mark.parametrize("module", BELOW_THE_TOP)
+def test_imports_point_down(module: str) -> None:
+    row = row_of(module)
+    assert row
+    for name, line, within_function in imports(module):
+        if module == "sources" and name.startswith("sources."):
+            assert within_function, f"{MODULES[module]}:{line}: {name} is loaded only when it is asked for"
+            continue
+        assert name in allowed(row) or row_of(name) in allowed(row), f"{MODULES[module]}:{line}: must not import {name}"
+
+
+def test_every_module_has_its_place() -> None:
+    homeless = [m for m in MODULES if m and row_of(m) is None and m.split(".")[0] not in ("cli", "__main__")]
+    bare = [m for m in homeless if MODULES[m].name != "__init__.py" or list(imports(m))]
+    assert bare == [], "give it a row in LAYERS, below all that it imports"
+
+
+def test_the_table_itself_points_down() -> None:
+    rows = list(LAYERS)
+    for at, row in enumerate(rows):
+        named = set(LAYERS[row].replace("*", "").split()) - {VERSION}
+        assert named <= set(rows[:at]), f"{row} stands above {named - set(rows[:at])}"
+
+
+def test_only_the_command_line_stands_above_the_session() -> None:
+    importers = {m for m in MODULES if m for name, _, _ in imports(m) if name == "session"}
+    assert {m.split(".")[0] for m in importers} <= {"cli"}
+
+
+def test_nothing_imports_the_command_line() -> None:
+    importers = {m for m in MODULES if m for name, _, _ in imports(m) if name.split(".")[0] == "cli"}
+    assert {m.split(".")[0] for m in importers} <= {"cli", "__main__"}
+
+
+def test_only_the_bindings_import_cupti() -> None:
+    assert [m for m in MODULES if "cupti" in outward(m)] == ["sources.cupti.bindings"]
+
+
+def test_a_wrong_import_would_be_seen() -> None:
+    # what the checks above rest on, on sources that have one of each kind
+    assert ("samples", False) in {(name, inner) for name, _, inner in imports("ring")}
+    assert ("sources.cupti.source", True) in {(name, inner) for name, _, inner in imports("sources")}
+    assert "sources.cupti.times" in {name for name, _, _ in imports("sources.cupti.source")}
+    assert "sampler" in {name for name, _, _ in imports("feed")}
+    assert "session" not in allowed("ring") and "samples" in allowed("ring")
+
+
+HEAVY = ("numpy", "pandas", "rich", "cupti", "pynvml", "pyarrow")
+
+
+def loaded_by(code: str) -> list[str]:
+    """Which of the heavy packages a fresh Python has after this code."""
+    told = f"{code}\nimport sys; print('loaded:', *[n for n in {HEAVY} if n in sys.modules])"
+    ran = subprocess.run(
+        [sys.executable, "-c", told],
+        cwd=PACKAGE.parent,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ran.stdout.rsplit("loaded:", 1)[1].split()
+
+
+CALL = """
+import sys
+from cufall_py.cli import main
+sys.argv = ["cufall", {words}]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import cufall_py", "import cufall_py.cli", CALL.format(words="'--help'"), CALL.format(words="'live', '--help'")],
+    ids=["import", "import of the command line", "--help", "live --help"],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(code: str) -> None:
+    assert loaded_by(code) == []
+
+
+def test_what_is_loaded_is_seen() -> None:
+    assert loaded_by("import numpy") == ["numpy"]
+
+
+def test_everything_promised_can_be_imported() -> None:
+    assert sorted(cufall_py.__all__) == cufall_py.__all__
+    for name in cufall_py.__all__:
+        assert getattr(cufall_py, name) is not None
+    assert set(cufall_py.__all__) <= set(dir(cufall_py))
+
+
+def test_a_name_that_is_not_promised_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Sampler'"):
+        cufall_py.Sampler  # noqa: B018
+
+
+def test_promised_names_are_what_their_modules_call_them() -> None:
+    for name in set(cufall_py.__all__) - {"__version__"}:
+        thing = getattr(cufall_py, name)
+        assert getattr(importlib.import_module(thing.__module__), name) is thing

@@ -1,0 +1,366 @@
+"""The scripted source counts exactly what its script says, and goes wrong exactly where it says."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from cufall_py.errors import CountersDenied, CountersOwned, SourceError, UsageError
+from cufall_py.plan import Plan
+from cufall_py.resolve import Wanted
+from cufall_py.samples import Samples, screen
+from cufall_py.sources import provider
+from cufall_py.sources.script import ScriptProvider, ScriptSource, parse
+from tests.helpers import EPOCH, MS, SECOND
+
+SM_HZ, DRAM_HZ, TENSOR_PEAK, DRAM_PEAK = 1.755e9, 3.2e9, 4.0, 1504.0
+"""What docs/scripted.md says a scripted H200 is."""
+HALF_THEN_IDLE: list[dict[str, float]] = [{"ms": 100, "tensor": 0.5, "sm": 0.9}, {"ms": 100}]
+ROOT = Path(__file__).parent.parent
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_ns = EPOCH
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def move(self, milliseconds: float) -> None:
+        self.now_ns += round(milliseconds * MS)
+
+
+def plan_of(*metrics: str, sample_us: int = 1000, **more: Any) -> Plan:
+    return Plan(Wanted(metrics or ("tensor",)), sample_us=sample_us, frame_us=100_000, **more)
+
+
+def source_of(clock: Clock, plan: Plan | None = None, gpu: int = 0, **script: Any) -> ScriptSource:
+    text = json.dumps({"gpus": 2, "pattern": HALF_THEN_IDLE, **script})
+    made = ScriptProvider(parse(text), clock)
+    return made.source(made.devices()[gpu], plan or plan_of())
+
+
+def read_after(source: ScriptSource, clock: Clock, milliseconds: float) -> Samples:
+    clock.move(milliseconds)
+    return source.read()
+
+
+def tensor_cycles(since_s: float) -> float:
+    """Since the start of HALF_THEN_IDLE: half of the peak for 0.1 s of every 0.2 s."""
+    cycles, within = divmod(since_s, 0.2)
+    return 0.5 * TENSOR_PEAK * SM_HZ * (cycles * 0.1 + min(within, 0.1))
+
+
+# --- counters ---
+
+
+def test_totals_are_the_integral_of_the_pattern() -> None:
+    clock = Clock()
+    source = source_of(clock)
+    source.open()
+    samples = read_after(source, clock, 1000)
+    assert len(samples) == 1000
+    # half a second at half of 4 x 1.755 GHz, and a second of the clock
+    assert samples.values.sum(axis=0) == pytest.approx([1.755e9, 1.755e9], rel=1e-9)
+
+
+@given(st.integers(5, 100_000), st.floats(1, 900))
+def test_any_window_is_the_integral_of_the_pattern(sample_us: int, milliseconds: float) -> None:
+    clock = Clock()
+    source = source_of(clock, plan_of(sample_us=sample_us, hw_buffer_mb=4096))
+    source.open()
+    samples = read_after(source, clock, milliseconds)
+    count = round(milliseconds * MS) // (1000 * sample_us)
+    assert len(samples) == count
+    spanned_s = count * sample_us / 1e6
+    assert samples.values[:, 0].sum() == pytest.approx(tensor_cycles(spanned_s), rel=1e-6, abs=1e3)
+    assert samples.values[:, 1].sum() == pytest.approx(SM_HZ * spanned_s, rel=1e-6, abs=1e3)
+
+
+def test_every_sample_is_the_integral_over_itself() -> None:
+    clock = Clock()
+    source = source_of(clock, plan_of(sample_us=7_000))
+    source.open()
+    samples = read_after(source, clock, 700)
+    for start, end, value in zip(samples.start_ns, samples.end_ns, samples.values[:, 0], strict=True):
+        counted = tensor_cycles((end - EPOCH) / SECOND) - tensor_cycles((start - EPOCH) / SECOND)
+        assert value == pytest.approx(counted, rel=1e-6, abs=1e3)
+
+
+def test_samples_join_from_read_to_read() -> None:
+    clock = Clock()
+    source = source_of(clock)
+    source.open()
+    samples = Samples.join(read_after(source, clock, ms) for ms in (0.5, 3.2, 0.1, 0, 12.2))
+    assert samples.start_ns[0] == EPOCH
+    np.testing.assert_array_equal(samples.start_ns[1:], samples.end_ns[:-1])
+    assert set((samples.end_ns - samples.start_ns).tolist()) == {MS}
+    assert len(samples) == 16
+
+
+def test_metrics_read_the_ratios_of_the_script() -> None:
+    clock = Clock()
+    ratios = {
+        "tensor": 0.3,
+        "sm": 0.95,
+        "gr": 0.99,
+        "dram": 0.35,
+        "issue": 0.2,
+        "fma": 0.1,
+        "occupancy": 0.6,
+        "l2": 0.4,
+    }
+    source = source_of(clock, plan_of(*ratios), pattern=[{"ms": 100, **ratios}])
+    metrics = source.open().metrics
+    samples = read_after(source, clock, 10)
+    quotients = metrics.quotients(samples.values, samples.end_ns - samples.start_ns)
+    assert [m.label for m in metrics.metrics] == list(ratios)
+    assert quotients == pytest.approx(np.array([list(ratios.values())] * 10), rel=1e-6)
+
+
+def test_two_directions_share_a_bus() -> None:
+    clock = Clock()
+    source = source_of(clock, plan_of("dram"), pattern=[{"ms": 100, "dram": 0.5}])
+    names = source.open().metrics.counters
+    totals = dict(zip(names, read_after(source, clock, 1000).values.sum(axis=0), strict=True))
+    moved = [amount for name, amount in totals.items() if name.startswith("dram__bytes")]
+    # a quarter of the peak each way
+    assert moved == pytest.approx([0.25 * DRAM_PEAK * DRAM_HZ] * 2, rel=1e-9)
+
+
+def test_a_ratio_not_named_is_zero_and_not_missing() -> None:
+    clock = Clock()
+    source = source_of(clock, pattern=[{"ms": 10, "sm": 1.0}])
+    source.open()
+    assert read_after(source, clock, 20).values[:, 0].tolist() == [0.0] * 20
+
+
+def test_gpus_take_patterns_in_turn() -> None:
+    patterns = [[{"ms": 10, "tensor": 0.2}], [{"ms": 10, "tensor": 0.8}]]
+    for gpu, ratio in ((0, 0.2), (1, 0.8), (2, 0.2)):
+        clock = Clock()
+        made = ScriptProvider(parse(json.dumps({"gpus": 3, "patterns": patterns})), clock)
+        source = made.source(made.devices()[gpu], plan_of())
+        source.open()
+        total = read_after(source, clock, 100).values[:, 0].sum()
+        assert total == pytest.approx(ratio * TENSOR_PEAK * SM_HZ * 0.1, rel=1e-9)
+
+
+def test_a_gpu_begins_its_pattern_later_by_the_stagger() -> None:
+    clock = Clock()
+    source = source_of(clock, gpu=1, stagger_ms=30)
+    source.open()
+    samples = read_after(source, clock, 200)
+    # busy from 30 to 130 ms after the start; before it, the end of the pattern: idle
+    busy = samples.values[:, 0] > 0
+    assert busy.tolist() == [False] * 30 + [True] * 100 + [False] * 70
+
+
+def test_what_does_not_fit_the_buffer_is_overwritten() -> None:
+    clock = Clock()
+    source = source_of(clock, plan_of(hw_buffer_mb=1))
+    opened = source.open()
+    samples = read_after(source, clock, 1000)
+    # 1 MiB in records of 16 KiB
+    assert len(samples) == 64
+    assert samples.end_ns[-1] == EPOCH + 1000 * MS
+    assert len(screen(samples, EPOCH, opened.metrics, source.tally)) == 64
+    assert (source.tally.lost, source.tally.lost_ns) == (936, 936 * MS)
+
+
+def test_decoding_can_be_made_to_cost_processor_time() -> None:
+    clock = Clock()
+    source = source_of(clock, burn_ms=20)
+    source.open()
+    before = time.thread_time()
+    source.read()
+    assert time.thread_time() - before >= 0.02
+
+
+# --- faults ---
+
+
+def faulty(clock: Clock, kind: str, gpu: int = 0, **fault: float) -> ScriptSource:
+    return source_of(clock, gpu=gpu, faults=[{"gpu": 0, "kind": kind, **fault}])
+
+
+def screened(source: ScriptSource, clock: Clock, milliseconds: float) -> Samples:
+    metrics = source.open().metrics
+    return screen(read_after(source, clock, milliseconds), EPOCH, metrics, source.tally)
+
+
+def test_a_gap_is_lost_and_counted() -> None:
+    clock = Clock()
+    source = faulty(clock, "gap", at_s=0.02, for_s=0.01)
+    kept = screened(source, clock, 50)
+    # those that end at 20, 21, ... 29 ms
+    assert ((kept.end_ns - EPOCH) // MS).tolist() == [*range(1, 20), *range(30, 51)]
+    assert (source.tally.lost, source.tally.lost_ns) == (10, 10 * MS)
+
+
+def test_absurd_samples_are_screened() -> None:
+    clock = Clock()
+    source = faulty(clock, "absurd", at_s=0.02, for_s=0.01)
+    kept = screened(source, clock, 50)
+    assert (len(kept), source.tally.absurd, source.tally.lost) == (40, 10, 0)
+    assert kept.values.max() < 2**32 - 1
+
+
+def test_duplicates_are_screened() -> None:
+    clock = Clock()
+    source = faulty(clock, "duplicate", at_s=0.02, for_s=0.01)
+    kept = screened(source, clock, 50)
+    assert (len(kept), source.tally.duplicate, source.tally.lost) == (50, 10, 0)
+
+
+def test_faults_at_once_do_not_disturb_each_other() -> None:
+    clock = Clock()
+    kinds = {"gap": 0.01, "absurd": 0.02, "duplicate": 0.03}
+    source = source_of(clock, faults=[{"gpu": 0, "kind": k, "at_s": at, "for_s": 0.005} for k, at in kinds.items()])
+    kept = screened(source, clock, 50)
+    assert (source.tally.lost, source.tally.absurd, source.tally.duplicate, len(kept)) == (5, 5, 5, 40)
+
+
+def test_a_lost_gpu_says_so_and_may_come_back() -> None:
+    clock = Clock()
+    source = faulty(clock, "lost", at_s=0.02, for_s=0.01)
+    source.open()
+    assert len(read_after(source, clock, 19)) == 19
+    with pytest.raises(SourceError, match=r"GPU 0 .* is lost"):
+        read_after(source, clock, 1)
+    assert len(read_after(source, clock, 10)) == 11
+
+
+@pytest.mark.parametrize(("kind", "error"), [("denied", CountersDenied), ("owned", CountersOwned)])
+def test_counters_can_be_kept_from_it(kind: str, error: type[SourceError]) -> None:
+    clock = Clock()
+    source = faulty(clock, kind, for_s=1.0)
+    with pytest.raises(error, match=f"GPU 0 .*{kind}"):
+        source.open()
+    clock.move(1000)
+    assert source.open().source == "script"
+
+
+def test_a_hang_lasts_as_long_as_it_says() -> None:
+    clock = Clock()
+    source = faulty(clock, "hang", at_s=0.02, for_s=0.08)
+    source.open()
+    clock.move(50)
+    before = time.monotonic()
+    source.read()
+    # of its 80 ms 50 are left at 50 ms after the start
+    assert 0.05 <= time.monotonic() - before < 2.0
+
+
+def test_a_crash_kills_the_process() -> None:
+    code = (
+        "from tests.test_script import Clock, faulty\n"
+        "clock = Clock(); source = faulty(clock, 'crash', at_s=0.01); source.open()\n"
+        "print(len(source.read()), flush=True); clock.move(10); source.read()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "0\n")
+
+
+@pytest.mark.parametrize("kind", ["gap", "absurd", "duplicate", "lost", "denied", "owned", "crash", "hang"])
+def test_a_fault_is_its_gpus_alone(kind: str) -> None:
+    clock = Clock()
+    source = faulty(clock, kind, gpu=1)
+    assert len(screened(source, clock, 50)) == 50
+
+
+# --- scripts ---
+
+
+def test_gpus_have_what_identifies_them() -> None:
+    uuids = ["GPU-a", "GPU-b"]
+    script = parse(json.dumps({"gpus": 3, "name": "H", "pattern": HALF_THEN_IDLE, "uuids": uuids}))
+    devices = ScriptProvider(script, Clock()).devices()
+    assert [device.ordinal for device in devices] == [0, 1, 2]
+    assert [device.uuid for device in devices[:2]] == uuids
+    assert len({device.uuid for device in devices}) == len({device.pci for device in devices}) == 3
+
+
+def test_two_runs_of_a_script_do_not_share_a_ring() -> None:
+    script, later = parse(json.dumps({"pattern": HALF_THEN_IDLE})), Clock()
+    later.move(1)
+    first, second = ScriptProvider(script, Clock()), ScriptProvider(script, later)
+    assert first.devices()[0].uuid != second.devices()[0].uuid
+
+
+def test_a_chip_without_a_counter_refuses_its_name() -> None:
+    with pytest.raises(UsageError, match="NVLink"):
+        source_of(Clock(), plan_of("nvlink.rx"), chip="AD102").open()
+
+
+BAD = {
+    "no JSON": "{",
+    "nothing": "",
+    "a list": "[]",
+    "a number": "7",
+    "no pattern": "{}",
+    "patterns are a number": '{"patterns": 5}',
+    "an empty pattern": '{"pattern": []}',
+    "no patterns": '{"patterns": []}',
+    "one of the patterns is empty": '{"patterns": [[{"ms": 5}], []]}',
+    "a phase without a length": '{"pattern": [{"tensor": 0.5}]}',
+    "a phase of no length": '{"pattern": [{"ms": 0}]}',
+    "a phase of negative length": '{"pattern": [{"ms": -5}]}',
+    "a phase without end": '{"pattern": [{"ms": Infinity}]}',
+    "a phase of no number": '{"pattern": [{"ms": NaN}]}',
+    "a phase that is a word": '{"pattern": ["busy"]}',
+    "an unknown name": '{"pattern": [{"ms": 5, "tensr": 0.5}]}',
+    "more than all": '{"pattern": [{"ms": 5, "tensor": 1.5}]}',
+    "less than nothing": '{"pattern": [{"ms": 5, "tensor": -0.1}]}',
+    "no number": '{"pattern": [{"ms": 5, "tensor": NaN}]}',
+    "a ratio that is a word": '{"pattern": [{"ms": 5, "tensor": "half"}]}',
+    "no GPU": '{"gpus": 0, "pattern": [{"ms": 5}]}',
+    "too many GPUs": '{"gpus": 17, "pattern": [{"ms": 5}]}',
+    "GPUs that are a word": '{"gpus": "many", "pattern": [{"ms": 5}]}',
+    "an unknown fault": '{"pattern": [{"ms": 5}], "faults": [{"gpu": 0, "kind": "fire"}]}',
+    "a fault of no GPU": '{"pattern": [{"ms": 5}], "faults": [{"kind": "lost"}]}',
+    "a fault with more": '{"pattern": [{"ms": 5}], "faults": [{"gpu": 0, "kind": "lost", "why": "x"}]}',
+    "a fault at no time": '{"pattern": [{"ms": 5}], "faults": [{"gpu": 0, "kind": "lost", "at_s": "noon"}]}',
+    "a stagger that is no number": '{"pattern": [{"ms": 5}], "stagger_ms": NaN}',
+    "a stagger that is a word": '{"pattern": [{"ms": 5}], "stagger_ms": "some"}',
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_a_bad_script_is_usage(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^script: ") as error:
+        parse(text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["missing.json", "."])
+def test_a_script_that_cannot_be_read_is_usage(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"--source script:{tmp_path}"):
+        provider(f"script:{tmp_path / name}")
+
+
+def test_a_script_that_is_no_text_is_usage(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="--source script:"):
+        provider(f"script:{tmp_path / 'binary'}")
+
+
+def test_an_unknown_source_is_usage() -> None:
+    with pytest.raises(UsageError, match="--source cupty"):
+        provider("cupty")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.json")), ids=lambda path: path.name)
+def test_the_examples_are_good_scripts(path: Path) -> None:
+    assert parse(path.read_text()).count >= 1
