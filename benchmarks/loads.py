@@ -1,28 +1,41 @@
 """Known work for one GPU, driven line by line: `python loads.py`, then `NAME SIZE SECONDS` on stdin.
 
-Each line answers with one JSON line: start_ns and end_ns (Unix epoch) and launches of the unit of work.
-Products run as a CUDA graph of back-to-back launches, so that the host is never the limit.
+Each line answers with one JSON line: start_ns and end_ns (Unix epoch), launches of the unit of work between
+them, and marks: [ns, launches done by then], a few milliseconds apart. Nothing else runs on the GPU from
+MARGIN_S before start_ns to MARGIN_S after end_ns. A further line ends a load early.
+Products and device copies run as a CUDA graph of back-to-back launches, so that the host is never the limit.
 
     bf16 fp16 tf32 fp32 fp64 fp8 int8   square products of SIZE
     copy     device copies of SIZE MiB
+    h2d d2h  copies of SIZE MiB from and to pinned host memory
     idle     nothing
-    eager    one-token decode steps of a small transformer, kernels launched one by one
+    eager    one-token decode steps of a 1B transformer at batch SIZE, kernels launched one by one
     decode   the same as a CUDA graph
     tiny     kernels of about 10 us, launched one by one
-    switch   a product, a copy and nothing, SIZE us each in turn (bf16 8192 scaled to fit)
+    switch   products (bf16 2048), copies (256 MiB) and nothing, SIZE us each in turn; `phases` has a row
+             for each: when it began, when its work had ended, its kind, its launches
 """
 
 from __future__ import annotations
 
 import json
+import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
 
 import torch
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 GRAPH_LAUNCHES = 16
+DECODE_STEPS = 8
+TINY_LAUNCHES = 1000
+MARGIN_S = 0.02
+MARK_NS = 4_000_000
+FILLED = 0.85
+"""Share of a `switch` phase that its work takes; the rest keeps phases apart."""
 
 
 def product(kind: str, n: int) -> Work:
@@ -42,32 +55,38 @@ def product(kind: str, n: int) -> Work:
     return lambda: torch.mm(a, b, out=out)
 
 
-def copy(megabytes: int) -> Work:
-    source = torch.empty(megabytes << 20, device="cuda", dtype=torch.uint8).random_()
-    target = torch.empty_like(source)
-    return lambda: target.copy_(source)
+def copy(megabytes: int, source: str = "cuda", target: str = "cuda") -> Work:
+    a, b = (_bytes(megabytes << 20, place) for place in (source, target))
+    return lambda: b.copy_(a, non_blocking=True)
+
+
+def _bytes(count: int, place: str) -> torch.Tensor:
+    return torch.ones(count, dtype=torch.uint8, device=place, pin_memory=place == "cpu")
 
 
 class Decoder(torch.nn.Module):
-    """A Llama-shaped decode step of about 1B parameters at a fixed context, batch `batch`."""
+    """A Llama-shaped decode step of 1B parameters at a fixed context of 512 tokens, batch `batch`."""
 
-    def __init__(self, batch: int, width: int = 2048, layers: int = 16, heads: int = 32) -> None:
+    def __init__(self, batch: int, width: int = 2048, layers: int = 20, heads: int = 32) -> None:
         super().__init__()
-        make = dict(device="cuda", dtype=torch.bfloat16)
         self.heads, self.layers = heads, layers
-        self.qkv = [torch.randn(width, 3 * width, **make) * 0.02 for _ in range(layers)]
-        self.out = [torch.randn(width, width, **make) * 0.02 for _ in range(layers)]
-        self.up = [torch.randn(width, 4 * width, **make) * 0.02 for _ in range(layers)]
-        self.down = [torch.randn(4 * width, width, **make) * 0.02 for _ in range(layers)]
-        self.cache = torch.randn(2, batch, heads, 512, width // heads, **make)
-        self.x = torch.randn(batch, width, **make)
+
+        def weight(rows: int, columns: int) -> torch.Tensor:
+            return torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16) * 0.02
+
+        self.qkv = [weight(width, 3 * width) for _ in range(layers)]
+        self.out = [weight(width, width) for _ in range(layers)]
+        self.up = [weight(width, 4 * width) for _ in range(layers)]
+        self.down = [weight(4 * width, width) for _ in range(layers)]
+        self.cache = torch.randn(2, batch, heads, 512, width // heads, device="cuda", dtype=torch.bfloat16)
+        self.x = weight(batch, width)
 
     def step(self) -> None:
         x = self.x
         for i in range(self.layers):
             h = torch.nn.functional.rms_norm(x, (x.shape[1],))
             q, _, _ = (h @ self.qkv[i]).chunk(3, dim=1)
-            q = q.view(x.shape[0], self.heads, 1, -1)
+            q = q.reshape(x.shape[0], self.heads, 1, -1)
             a = torch.nn.functional.scaled_dot_product_attention(q, self.cache[0], self.cache[1])
             x = x + a.reshape(x.shape) @ self.out[i]
             h = torch.nn.functional.rms_norm(x, (x.shape[1],))
@@ -84,66 +103,135 @@ def graphed(work: Work, launches: int) -> Work:
     with torch.cuda.graph(graph, stream=stream):
         for _ in range(launches):
             work()
-    return graph.replay
+
+    def replay() -> object:
+        # a graph does not keep what it works on; `work` does, and must live as long
+        return graph.replay() if work else None
+
+    return replay
 
 
-def repeat(work: Work, launches: int, seconds: float) -> dict[str, int]:
+def many(work: Work, launches: int) -> Work:
+    def run() -> None:
+        for _ in range(launches):
+            work()
+
+    return run
+
+
+@lru_cache(maxsize=1)
+def prepared(name: str, size: int) -> tuple[Work, int]:
+    """A load ready to run, and the launches of one call of it; only the latest is kept."""
+    torch.cuda.empty_cache()
+    if name == "tiny":
+        return many(product("bf16", 1024), TINY_LAUNCHES), TINY_LAUNCHES
+    if name == "eager":
+        return Decoder(size).step, 1
+    if name == "decode":
+        return graphed(Decoder(size).step, DECODE_STEPS), DECODE_STEPS
+    if name in ("h2d", "d2h"):
+        ends = ("cpu", "cuda") if name == "h2d" else ("cuda", "cpu")
+        return many(copy(size, *ends), GRAPH_LAUNCHES), GRAPH_LAUNCHES
+    launches = GRAPH_LAUNCHES if size > 1024 or name == "copy" else 64 * GRAPH_LAUNCHES
+    return graphed(copy(size) if name == "copy" else product(name, size), launches), launches
+
+
+def repeat(work: Work, launches: int, seconds: float) -> dict[str, Any]:
     work()
     torch.cuda.synchronize()
-    start, done = time.time_ns(), 0
-    while time.time_ns() - start < seconds * 1e9:
+    time.sleep(MARGIN_S)
+    start = now = time.time_ns()
+    done, marks = 0, [[start, 0]]
+    while now - start < seconds * 1e9 and not told_to_end():
         work()
         torch.cuda.synchronize()
-        done += launches
-    return {"start_ns": start, "end_ns": time.time_ns(), "launches": done}
+        done, now = done + launches, time.time_ns()
+        if now - marks[-1][0] > MARK_NS:
+            marks.append([now, done])
+    time.sleep(MARGIN_S)
+    return {"start_ns": start, "end_ns": now, "launches": done, "marks": marks}
 
 
-def switching(micros: int, seconds: float) -> dict[str, int]:
-    """Tensor, copy and idle, `micros` each; says when each phase ran, for a truth to compare with."""
-    mm, cp = product("bf16", 2048), copy(64)
-    phases = []
+def told_to_end() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+@lru_cache(maxsize=1)
+def stages(micros: int) -> list[tuple[str, Work, int]]:
+    """What `switch` does in its phases: kind, work that fits one, its launches."""
+    works = {"tensor": product("bf16", 2048), "copy": copy(256)}
+    filled = [(kind, *filling(work, FILLED * micros)) for kind, work in works.items()]
+    return [*filled, ("idle", lambda: None, 0)]
+
+
+def filling(work: Work, micros: float) -> tuple[Work, int]:
+    """As many launches, in a graph, as take about `micros`."""
+    replay = graphed(work, GRAPH_LAUNCHES)
+    for _ in range(20):
+        replay()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(20):
+        replay()
+    torch.cuda.synchronize()
+    each_us = 1e6 * (time.perf_counter() - start) / (20 * GRAPH_LAUNCHES)
+    launches = max(1, int(micros / each_us))
+    return graphed(work, launches), launches
+
+
+def switching(micros: int, seconds: float) -> dict[str, Any]:
+    """Phases on a fixed beat, as long as each one's work ends within it."""
+    turns = stages(micros)
+    for _, work, _ in turns:
+        work()
+    torch.cuda.synchronize()
+    time.sleep(MARGIN_S)
     start = time.time_ns()
-    turn = 0
-    while time.time_ns() - start < seconds * 1e9:
-        began, launches = time.time_ns(), 0
-        kind = ("tensor", "copy", "idle")[turn % 3]
-        while time.time_ns() - began < micros * 1000:
-            if kind != "idle":
-                (mm if kind == "tensor" else cp)()
-                torch.cuda.synchronize()
-                launches += 1
+    phases: list[list[Any]] = []
+    for began in beats(start, 1000 * micros, start + int(1e9 * seconds)):
+        kind, work, launches = turns[len(phases) % len(turns)]
+        work()
+        torch.cuda.synchronize()
         phases.append([began, time.time_ns(), kind, launches])
-        turn += 1
-    return {"start_ns": start, "end_ns": time.time_ns(), "launches": turn, "phases": phases}  # type: ignore[dict-item]
+    end = time.time_ns()
+    time.sleep(MARGIN_S)
+    launches = sum(row[3] for row in phases if row[2] == "tensor")
+    return {"start_ns": start, "end_ns": end, "launches": launches, "phases": phases}
 
 
-def run(name: str, size: int, seconds: float) -> dict[str, int]:
+def beats(start_ns: int, beat_ns: int, end_ns: int) -> Iterator[int]:
+    """Times, a beat apart, each when it has come; later ones move if the user was slower than the beat."""
+    due = start_ns
+    while due < end_ns:
+        while (now := time.time_ns()) < due:
+            pass
+        yield now
+        due = max(due + beat_ns, time.time_ns())
+    while time.time_ns() < due:
+        pass
+
+
+def run(name: str, size: int, seconds: float) -> dict[str, Any]:
     if name == "idle":
+        torch.cuda.synchronize()
         start = time.time_ns()
-        time.sleep(seconds)
-        return {"start_ns": start, "end_ns": time.time_ns(), "launches": 0}
+        select.select([sys.stdin], [], [], seconds)
+        return {"start_ns": start, "end_ns": time.time_ns(), "launches": 0, "marks": []}
     if name == "switch":
         return switching(size, seconds)
-    if name == "tiny":
-        a = torch.randn(512, 512, device="cuda", dtype=torch.bfloat16)
-        return repeat(lambda: [torch.mm(a, a) for _ in range(1000)] and None, 1000, seconds)
-    if name in ("eager", "decode"):
-        step = Decoder(size).step
-        return repeat(step, 1, seconds) if name == "eager" else repeat(graphed(step, 1), 1, seconds)
-    work = copy(size) if name == "copy" else product(name, size)
-    launches = GRAPH_LAUNCHES if size > 1024 else 64 * GRAPH_LAUNCHES
-    return repeat(graphed(work, launches), launches, seconds)
+    return repeat(*prepared(name, size), seconds)
 
 
 def main() -> None:
     torch.zeros(1, device="cuda")
     print(json.dumps({"ready": torch.cuda.get_device_name()}), flush=True)
-    for line in sys.stdin:
+    while line := sys.stdin.readline():
+        if line.strip() == "end":
+            continue  # came just after its load had ended by itself
         name, size, seconds = line.split()
         with torch.no_grad():
             answer = run(name, int(size), float(seconds))
         print(json.dumps({"load": name, "size": int(size), **answer}), flush=True)
-        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

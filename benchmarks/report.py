@@ -1,0 +1,191 @@
+"""Tables for docs/benchmarks.md from what run.py wrote: `python benchmarks/report.py OUT.json > tables.md`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Figures = dict[str, Any]
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [list(head), *(list(map(str, row)) for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def mean(values: list[float]) -> float:
+    return statistics.fmean(values) if values else float("nan")
+
+
+def middle(values: list[float]) -> float:
+    return statistics.median(values) if values else float("nan")
+
+
+def worker_cpu(found: Figures) -> str:
+    """A row a spelling and cadence; CPU in % of a core."""
+    rows = []
+    for key, r in entries(found):
+        counter, sample_us, decode_us = key.split()
+        floors = [f["cpu_pct"] for f in r["floor"] if f]
+        worker = r["worker"]
+        rows.append(
+            (
+                f"`{counter}`",
+                f"{1000 / int(sample_us):g} kHz / {int(decode_us) // 1000} ms",
+                ", ".join(f"{f:.2f}" for f in floors) or "-",
+                f"{worker['cpu_pct']:.2f}",
+                f"{worker['cpu_pct'] / mean(floors):.2f}x",
+                f"{worker['decode_us'] / 1000:.2f}",
+                f"{worker['lost']}",
+                f"{worker['late']} ({worker['latest_ms']:.1f} ms)",
+            )
+        )
+    head = ("counter", "samples / decode", "floor before, after %", "worker %", "ratio", "ms a decode", "lost", "late")
+    return table(head, rows)
+
+
+def memory(r: Figures) -> str:
+    rows = [(f"floor, {r['buffer_mb']} MB buffer", r["floor_mb"], "-", "-")]
+    for what, key in ((f"worker, {r['buffer_mb']} MB buffer", "worker_mb"), ("worker, defaults", "default_mb")):
+        rows.append((what, f"{r[key]['most']:.0f}", f"{r[key]['now']:.0f}", f"{r[key]['own']:.0f}"))
+    return table(("MiB resident", "most", "now", "its own (not shared)"), rows)
+
+
+def whole_cost(found: Figures) -> str:
+    rows = [
+        (key, f"{r['cpu_pct']:.2f}", ", ".join(f"{p:.2f}" for p in r["by_process_pct"])) for key, r in entries(found)
+    ]
+    return table(("`cufall > file`", "% of a core", "reader, supervisor, worker"), rows)
+
+
+def frame_age(found: Figures) -> str:
+    rows = [
+        (key, r["rows"], f"{r['p50_ms']:.1f}", f"{r['p95_ms']:.1f}", f"{r['max_ms']:.1f}") for key, r in entries(found)
+    ]
+    return table(("age of a frame when read, ms", "frames", "p50", "p95", "most"), rows)
+
+
+def first_frame(r: Figures) -> str:
+    bare = middle(r["import_s"])
+    rows = []
+    for what, ours, floor in (
+        ("defaults", "defaults_s", "floor_s"),
+        ("10 ms frames and decodes", "per_frame_s", "floor_per_frame_s"),
+    ):
+        bar = middle(r[floor]) + bare + 0.6
+        rows.append((what, f"{middle(r[ours]):.2f}", f"{middle(r[floor]):.2f}", f"{bare:.2f}", f"{bar:.2f}"))
+    head = ("first row, s (medians)", "cufall", "floor's first value", "bare `import cupti`", "bar")
+    return (
+        table(head, rows) + f"\n\n`cufall --help`: {r['help']['median_s']:.3f} s (median of {len(r['help']['s'])}), "
+        f"of numpy and rich it loads {r['help']['heavy_modules']}."
+    )
+
+
+def losses(found: Figures) -> str:
+    rows = []
+    for key, r in entries(found):
+        memories = [m["now"] for m in r["memory_mb"]]
+        rows.append(
+            (
+                key,
+                f"{r['span_s']:.1f}",
+                r["got"],
+                r["lost"],
+                f"{100 * r['accounted']:.3f} %",
+                r["late_decodes"],
+                f"{r['latest_ms']:.1f}",
+                r["absurd"],
+                r["duplicate"],
+                r["rebuilt"],
+                f"{r['cpu_pct']:.2f}",
+                f"{memories[0]:.0f}, {middle(memories):.0f}, {memories[-1]:.0f}",
+            )
+        )
+    head = (
+        "sample",
+        "s",
+        "got",
+        "lost",
+        "accounted for",
+        "late decodes",
+        "latest ms",
+        "absurd",
+        "duplicate",
+        "re-timed",
+        "worker %",
+        "MiB first, median, last",
+    )
+    return table(head, rows)
+
+
+def target(found: Figures) -> str:
+    rows = []
+    for key, r in entries(found):
+        if "ratio" not in r:
+            continue
+        holds = "yes" if r["low"] <= 1 <= r["high"] else "**no**"
+        span = f"{r['low']:.4f} to {r['high']:.4f}"
+        rows.append((key, f"{r['per_s']['off']:.1f}", f"{r['ratio']:.4f}", span, f"{r['half_width_pct']:.2f} %", holds))
+    work = table(("load", "per s, off", "on / off", "95 % interval", "half-width", "holds 1"), rows)
+    idle = found["idle"]
+    states = [("idle, " + state, idle[state]) for state in ("before", "during", "after")]
+    states += [(f"{key}, {state}", r["clocks"][state]) for key, r in entries(found) if "clocks" in r
+               for state in ("off", "on")]  # fmt: skip
+    read = [
+        (what, f"{m['sm_mhz']:.0f}", f"{m['memory_mhz']:.0f}", f"P{m['p_state']:.0f}", f"{m['power_w']:.1f}")
+        for what, m in states
+        if m
+    ]
+    return work + "\n\n" + table(("state", "SM MHz", "memory MHz", "P-state", "W"), read)
+
+
+def eight(found: Figures) -> str:
+    rows = [
+        (
+            key,
+            r["frames"],
+            r["late"],
+            r["thin"],
+            f"{r['age_p95_ms']:.0f}, {r['age_max_ms']:.0f}",
+            f"{r['reader_cpu_pct']:.1f}",
+            f"{r['workers_cpu_pct']:.1f}",
+            r["lost"],
+        )
+        for key, r in entries(found)
+    ]
+    head = ("burn a decode", "frames", "late", "not covered", "age p95, most ms", "reader %", "workers %", "lost")
+    return f"{found['cores']} cores.\n\n" + table(head, rows)
+
+
+def entries(found: Figures) -> list[tuple[str, Figures]]:
+    return [(key, value) for key, value in found.items() if isinstance(value, dict)]
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Figures], str]]] = {
+    "worker_cpu": ("A worker against the floor", worker_cpu),
+    "whole_cost": ("All of cufall", whole_cost),
+    "frame_age": ("Age of a frame when written", frame_age),
+    "first_frame": ("First frame", first_frame),
+    "memory": ("Memory", memory),
+    "losses": ("Samples lost", losses),
+    "target": ("The target", target),
+    "eight": ("Eight GPUs (scripted)", eight),
+}
+
+
+def main(path: str) -> None:
+    found = json.loads(Path(path).read_text())
+    print(", ".join(f"{key}: {value}" for key, value in found["machine"].items()))
+    for key, (title, section) in SECTIONS.items():
+        if key in found:
+            body = "failed:\n\n" + found[key]["error"] if "error" in found[key] else section(found[key])
+            print(f"\n### {title}\n\n{body}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
