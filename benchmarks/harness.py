@@ -72,7 +72,7 @@ class GpuLoads:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
     def _send(self, line: str) -> None:
         assert self._process.stdin

@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
-import signal
 import statistics
 import subprocess
 import sys
@@ -43,14 +41,13 @@ from harness import (
 )
 
 sys.path.insert(0, str(ROOT))
-from cufall_py import sampler
 from cufall_py.devices import Device
+from cufall_py.launch import launch
 from cufall_py.plan import Plan
 from cufall_py.resolve import Wanted
-from cufall_py.ring import RingReader
 from cufall_py.samples import Samples, Tally
 from cufall_py.session import Session
-from cufall_py.sources import Provider, provider
+from cufall_py.sources.cupti import loader
 
 Figures = dict[str, Any]
 PLAIN, REALTIME = "sm__pipe_tensor_cycles_active.avg", "sm__pipe_tensor_cycles_active_realtime.avg"
@@ -117,7 +114,8 @@ class Bench:
         if not self.real:
             return {}
         command = [*self.floor, str(sample_us), str(decode_us), str(seconds), *counters]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
+        env = environment(LD_LIBRARY_PATH=str(loader.find()))  # where CUPTI looks for its own libraries
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, env=env)
         if done.returncode:
             raise RuntimeError(f"floor: {done.stderr.strip() or done.returncode}")
         return dict(json.loads(done.stdout))
@@ -125,8 +123,6 @@ class Bench:
 
 def build_floor(folder: Path) -> Path:
     """Compile floor.cpp against the CUPTI that cufall uses."""
-    from cufall_py.sources.cupti import loader
-
     library, cuda = loader.find(), Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
     program = folder / "floor"
     command = ["g++", "-O2", "-o", str(program), str(HERE / "floor.cpp")]
@@ -174,6 +170,10 @@ def watched(nvml: Nvml | None, seconds: float) -> dict[str, float]:
     while time.monotonic() < until:
         readings += [nvml.read()] if nvml else []
         time.sleep(min(0.1, seconds))
+    return mean(readings)
+
+
+def mean(readings: list[dict[str, float]]) -> dict[str, float]:
     return {key: statistics.fmean(r[key] for r in readings) for key in (readings[0] if readings else ())}
 
 
@@ -417,8 +417,6 @@ def count_samples(bench: Bench, sample_us: int, seconds: float) -> Figures:
 def target(bench: Bench) -> Figures:
     """The rate of work off/on/off, in many short blocks; clocks and power in each state."""
     out: Figures = {"idle": idle_watts(bench)}
-    makes = provider(bench.source)
-    makes.prepare()
     few = max(2, 2 * bench.blocks // 3)
     for name, load, plan, blocks in (
         ("GEMM", GEMM, bench.plan(), bench.blocks),
@@ -427,80 +425,69 @@ def target(bench: Bench) -> Figures:
         ("decode, eager", ("eager", 16), bench.plan(), few),
         ("10 us kernels", ("tiny", 0), bench.plan(), few),
     ):
-        out[name] = off_on(bench, makes, load, plan, blocks)
+        out[name] = off_on(bench, load, plan, blocks)
         print(f"target {name}: {out[name]['ratio']:.4f}", file=sys.stderr, flush=True)
     return out
 
 
-def off_on(bench: Bench, makes: Provider, load: tuple[str, int], plan: Plan, blocks: int) -> Figures:
+def off_on(bench: Bench, load: tuple[str, int], plan: Plan, blocks: int) -> Figures:
     """`blocks` times off and on, and off once more; each on is held against the two offs around it."""
-    marks: dict[str, list[list[Any]]] = {"off": [], "on": []}
-    bench.loads.begin(*load, 1e6)
-    time.sleep(2.0 if bench.real else 0.1)
-    try:
-        marks["off"].append(block(bench))
-        for _ in range(blocks):
-            with sampled_by_worker(makes, bench.device, plan) as reader:
-                marks["on"].append(block(bench))
-                samples = sum(len(batch.samples) for batch in reader.read())
-                if not samples:
-                    raise RuntimeError("the worker gave no samples")
-            marks["off"].append(block(bench))
-    finally:
-        answer = bench.loads.end()
-    rates = {state: [rate(answer["marks"], a, b) for a, b, _ in found] for state, found in marks.items()}
-    off = np.array(rates["off"])
-    ratios = np.array(rates["on"]) / ((off[:-1] + off[1:]) / 2)
+    samples = 0
+    with launched(bench.source, blocks) as ready:
+        bench.loads.begin(*load, 1e6)
+        try:
+            time.sleep(3.0 if bench.real else 0.5)
+            off, on = [block(bench)], []
+            for process in ready:
+                with Session(plan, process=process) as session:
+                    on.append(block(bench, session))
+                    samples += session.gpus[0].tally.samples
+                off.append(block(bench))
+        finally:
+            answer = bench.loads.end()
+    rates_off, rates_on = (np.array([rate(answer["marks"], a, b) for a, b, _ in found]) for found in (off, on))
+    ratios = rates_on / ((rates_off[:-1] + rates_off[1:]) / 2)
     return interval(ratios) | {
-        "per_s": {state: statistics.fmean(values) for state, values in rates.items()},
+        "per_s": {"off": float(rates_off.mean()), "on": float(rates_on.mean())},
         "ratios": ratios.tolist(),
-        "clocks": {state: mean_readings([reading for _, _, reading in found]) for state, found in marks.items()},
-        "samples_in_the_last": samples,
+        "clocks": {"off": mean_readings(off), "on": mean_readings(on)},
+        "samples": samples,
     }
 
 
-def block(bench: Bench, settle_s: float = 0.1, seconds: float = 0.7) -> list[Any]:
-    """Start and end, ns, of a stretch to be judged, and NVML's means over it."""
-    time.sleep(settle_s)
-    start = time.time_ns()
-    readings = watched(bench.nvml, seconds)
-    return [start, time.time_ns(), readings]
-
-
 @contextmanager
-def sampled_by_worker(makes: Provider, device: Device, plan: Plan) -> Iterator[RingReader]:
-    """A worker as a supervisor forks it, from a process that has loaded CUPTI already, so it starts fast."""
-    read, write = os.pipe()
-    end, alive = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(alive)
-            sampler.work(makes, device, plan, lambda event, **said: tell(write, said), end, os.getppid())
-        except Exception:
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    os.close(write)
+def launched(source: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Sampling processes that have loaded, and wait for their plan: a session on one starts fast."""
+    ready = [launch(source) for _ in range(count)]
     try:
-        ready = select.select([read], [], [], 20)[0]
-        told = json.loads(os.read(read, 65536) or b"{}") if ready else {}
-        if "path" not in told:
-            raise RuntimeError(f"the worker did not start: {told}")
-        reader = RingReader(told["path"])
-        try:
-            yield reader
-        finally:
-            reader.close()
+        yield ready
     finally:
-        os.close(alive)
-        os.waitpid(pid, 0)
-        os.close(end)
-        os.close(read)
+        for process in ready:
+            assert process.stdin and process.stdout
+            process.stdin.close()
+            process.stdout.close()
+            process.wait()
 
 
-def tell(pipe: int, said: Figures) -> None:
-    os.write(pipe, json.dumps(said).encode())
+Block = tuple[int, int, dict[str, float]]
+"""Start and end, ns, of a stretch that is judged, and the means of NVML's readings in it."""
+
+
+def block(bench: Bench, session: Session | None = None, settle_s: float = 0.1, seconds: float = 0.7) -> Block:
+    """A stretch without cufall, or with it: then its frames are taken as they come."""
+    time.sleep(settle_s)
+    start, readings = time.time_ns(), []
+    for _ in session.frames() if session else pauses(0.1):
+        readings += [bench.nvml.read()] if bench.nvml else []
+        if time.time_ns() - start > seconds * 1e9:
+            break
+    return start, time.time_ns(), mean(readings)
+
+
+def pauses(seconds: float) -> Iterator[None]:
+    while True:
+        time.sleep(seconds)
+        yield
 
 
 def rate(marks: list[list[int]], start_ns: int, end_ns: int) -> float:
@@ -518,8 +505,8 @@ def interval(ratios: np.ndarray[Any, Any], draws: int = 10_000) -> Figures:
     return {"ratio": float(ratios.mean()), "low": low, "high": high, "half_width_pct": 50 * (high - low)}
 
 
-def mean_readings(readings: list[dict[str, float]]) -> dict[str, float]:
-    return {key: statistics.fmean(r[key] for r in readings) for key in readings[0]}
+def mean_readings(blocks: list[Block]) -> dict[str, float]:
+    return mean([readings for *_, readings in blocks])
 
 
 def idle_watts(bench: Bench) -> Figures:
