@@ -379,7 +379,8 @@ def count_samples(bench: Bench, sample_us: int, seconds: float) -> Figures:
     plan = bench.plan(sample_us=sample_us)
     work = [GEMM, ("copy", 1024), ("decode", 16), ("idle", 0)]
     with Session(plan, on_samples=on_samples) as session:
-        worker, memories = workers(os.getpid())[0], []
+        worker = workers(os.getpid())[0]
+        memories: list[dict[str, float]] = []
         began, until = time.monotonic(), time.monotonic() + seconds
         frames = session.frames()
         while time.monotonic() < until:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
+import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,15 +16,18 @@ from typing import Any
 from . import sampler
 from .devices import Device
 from .errors import CufallError, SourceError
+from .launch import launch
+from .metrics import MetricSet
 from .plan import Plan
 from .ring import RingReader
 from .samples import Samples, Tally
 from .sources import Opened
 
-HUNG_S = 10.0
-"""A worker that has not written for this long (or twenty decodes) is killed and started again."""
+START_S = 10.0
+"""How long the GPUs that have started wait for those that have not."""
 SILENT_S = 2.0
 """After this long without a batch a person is told."""
+POLL_S = 0.01
 END_S = 2.0
 
 Say = Callable[[str], None]
@@ -32,49 +38,70 @@ class Gpu:
     """One selected GPU as the session follows it.
 
     `opened` tells what is sampled, None until its worker has begun. `error`: why it will give nothing
-    (any more). `tally` and `overwritten` are of all its workers so far.
+    (any more). `away`: it gave samples, and does not now. `tally` and `overwritten` are of all its workers
+    so far; what was missed between two of them counts as lost.
     """
 
     device: Device
     opened: Opened | None = None
     error: CufallError | None = None
     restarts: int = 0
-    overwritten: int = 0
+    away: bool = False
     _reader: RingReader | None = None
     _before: Tally = field(default_factory=Tally)
     _now: Tally = field(default_factory=Tally)
-    _silent: bool = False
+    _overwritten: int = 0
+    _last_end_ns: int = 0
+    _missed_from_ns: int = 0
 
     @property
     def tally(self) -> Tally:
         return self._before + self._now
 
     @property
+    def overwritten(self) -> int:
+        """Batches that were written over before they were read."""
+        return self._overwritten + (self._reader.overwritten if self._reader else 0)
+
+    @property
     def live(self) -> bool:
         """Whether samples are to be expected."""
-        return self._reader is not None and not self._silent
+        return self._reader is not None and not self.away
 
-    def attach(self, reader: RingReader) -> None:
+    def attach(self, reader: RingReader, opened: Opened) -> None:
         self.detach()
-        self._reader, self._silent = reader, False
-        self.opened = Opened.from_json(reader.info)
+        self._reader, self._missed_from_ns = reader, self._last_end_ns
+        self.opened = opened
 
     def detach(self) -> None:
         if self._reader is not None:
-            self.overwritten += self._reader.overwritten
+            self._overwritten = self.overwritten
             self._reader.close()
             self._reader = None
             self._before, self._now = self.tally, Tally()
+            self.away = True
 
     def read(self) -> Samples | None:
         batches = self._reader.read() if self._reader else []
         if not batches:
             return None
         self._now = batches[-1].tally
-        return Samples.join([batch.samples for batch in batches])
+        samples = Samples.join([batch.samples for batch in batches])
+        if len(samples):
+            self._count_missed(samples)
+            self._last_end_ns = int(samples.end_ns[-1])
+        return samples
 
     def silence_s(self) -> float:
         return self._reader.heartbeat_age_s() if self._reader else 0.0
+
+    def _count_missed(self, samples: Samples) -> None:
+        """What lies between the last sample of the worker before and the first of this one."""
+        if self._missed_from_ns:
+            missed_ns = max(0, int(samples.start_ns[0]) - self._missed_from_ns)
+            self._before.lost += round(missed_ns / max(1, int(samples.end_ns[0] - samples.start_ns[0])))
+            self._before.lost_ns += missed_ns
+            self._missed_from_ns = 0
 
 
 class LiveFeed:
@@ -86,33 +113,52 @@ class LiveFeed:
     def __init__(self, plan: Plan, say: Say, process: subprocess.Popen[bytes]) -> None:
         self._plan, self._say = plan, say
         self.gpus: list[Gpu] = []
-        self._events = b""
-        self._process = process
-        assert self._process.stdin and self._process.stdout
-        self._in, self._out = self._process.stdin, self._process.stdout
+        self._numbered: dict[int, Gpu] = {}
+        self._under_way: MetricSet | None = None
+        self._relaunches, self._launched, self._launch_at = 0, 0.0, 0.0
+        self._connect(process)
+        _feeds.add(self)
+
+    def _connect(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin and process.stdout
+        self._process, self._in, self._out, self._events = process, process.stdin, process.stdout, b""
+        self._launched, self._launch_at = time.monotonic(), 0.0
         os.set_blocking(self._out.fileno(), False)
-        self._send(plan.to_json())
+        try:
+            self._in.write(json.dumps(self._plan.to_json()).encode() + b"\n")
+            self._in.flush()
+        except BrokenPipeError:
+            pass  # its end is noticed where events are read
 
     def wait_open(self) -> None:
-        """Until every selected GPU samples or has said why it will not.
+        """Until every selected GPU samples or has said why it will not, or the rest has waited long enough.
 
         Raises what kept all of them from it, or the error of the supervisor itself.
         """
-        while not self.gpus or any(gpu.opened is None and gpu.error is None for gpu in self.gpus):
-            self.wait(1.0)
+        until = float("inf")
+        while (not self.gpus or any(map(_undecided, self.gpus))) and time.monotonic() < until:
+            self.wait(0.5)
             self._take_events()
-        errors = [gpu.error for gpu in self.gpus if gpu.error]
-        if len(errors) == len(self.gpus):
-            raise errors[0]
-        for error in errors:
-            self._say(f"{error}; going on without it")
+            if any(gpu.opened for gpu in self.gpus):
+                until = min(until, time.monotonic() + START_S)
+        self._raise_if_none_is_left()
+        for gpu in self.gpus:
+            if gpu.error:
+                self._say(f"{gpu.error}; going on without it")
+            elif not gpu.opened:
+                self._say(f"GPU {gpu.device.ordinal} has not started in {START_S:g} s; going on without it for now")
+        self._under_way = next(gpu.opened.metrics for gpu in self.gpus if gpu.opened)
 
     def poll(self) -> list[tuple[int, Samples]]:
         """New samples, with the position in `gpus` of the GPU they are of."""
-        if select.select([self._out], [], [], 0)[0]:
-            self._take_events()
-        out = [(k, samples) for k, gpu in enumerate(self.gpus) if (samples := gpu.read()) is not None]
-        for gpu in self.gpus:
+        self._take_events()
+        out = []
+        for k, gpu in enumerate(self.gpus):
+            if (samples := gpu.read()) is not None:
+                out.append((k, samples))
+                if gpu.away and len(samples):
+                    gpu.away = False
+                    self._say(f"GPU {gpu.device.ordinal}: samples come again")
             self._watch(gpu)
         return out
 
@@ -134,67 +180,99 @@ class LiveFeed:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close what this process has open, and leave the sampling to whoever else has it."""
         for gpu in self.gpus:
             gpu.detach()
+        self._in.close()
         self._out.close()
+        _feeds.discard(self)
 
     @property
     def _python(self) -> str:
         command = self._process.args
         return str(command[0] if isinstance(command, list) else command)
 
-    def _send(self, message: dict[str, Any]) -> None:
-        try:
-            self._in.write(json.dumps(message).encode() + b"\n")
-            self._in.flush()
-        except BrokenPipeError:
-            pass  # its exit is noticed where events are read
-
     def wait(self, seconds: float) -> None:
         """Sleep, but no longer than until the supervisor has something to say."""
-        select.select([self._out], [], [], seconds)
+        if self._launch_at:
+            time.sleep(min(seconds, POLL_S))
+        else:
+            select.select([self._out], [], [], seconds)
 
     def _take_events(self) -> None:
-        data = self._out.read()
-        if data == b"":
-            raise SourceError(
-                f"the sampling process ended by itself ({_ending(self._process.wait())}); it runs {self._python}"
-            )
-        *lines, self._events = (self._events + (data or b"")).split(b"\n")
+        if self._launch_at:
+            if time.monotonic() >= self._launch_at:
+                self._connect(launch(self._plan.source))
+            return
+        # asked before reading, so that its last words are read; its workers may keep the pipe open
+        code = self._process.poll()
+        *lines, self._events = (self._events + (self._out.read() or b"")).split(b"\n")
         for line in lines:
             self._handle(json.loads(line))
+        if code is not None:
+            self._supervisor_ended(code)
+
+    def _supervisor_ended(self, code: int) -> None:
+        what = f"the sampling process ended by itself ({_ending(code)})"
+        if self._under_way is None:
+            raise SourceError(f"{what}; it runs {self._python}")
+        if time.monotonic() - self._launched > sampler.STEADY_S:
+            self._relaunches = 0
+        if self._relaunches == len(sampler.RESTART_S):
+            raise SourceError(f"{what} again and again; it runs {self._python}")
+        wait_s = sampler.RESTART_S[self._relaunches]
+        self._relaunches, self._launch_at = self._relaunches + 1, time.monotonic() + wait_s
+        self._in.close()
+        self._out.close()
+        for gpu in self.gpus:
+            gpu.detach()
+        self._say(f"{what}, starting again in {wait_s:g} s")
 
     def _handle(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         if kind == "failed":
             raise sampler.error_from(event["error"])
         if kind == "devices":
-            self.gpus = [Gpu(Device(**device)) for device in event["devices"]]
-            return
-        gpu = next(g for g in self.gpus if g.device.ordinal == event["gpu"])
-        getattr(self, f"_on_{kind}")(gpu, event)
+            self._on_devices([Device(**device) for device in event["devices"]])
+        else:
+            getattr(self, f"_on_{kind}")(self._numbered[event["gpu"]], event)
+
+    def _on_devices(self, devices: list[Device]) -> None:
+        """A supervisor that was started anew may number the GPUs anew; a script also names them anew."""
+        self.gpus = self.gpus or [Gpu(device) for device in devices]
+        by_uuid = {gpu.device.uuid: gpu for gpu in self.gpus}
+        by_ordinal = {gpu.device.ordinal: gpu for gpu in self.gpus}
+        found = [(d.ordinal, by_uuid.get(d.uuid) or by_ordinal.get(d.ordinal)) for d in devices]
+        self._numbered = {ordinal: gpu for ordinal, gpu in found if gpu}
 
     def _on_ring(self, gpu: Gpu, event: dict[str, Any]) -> None:
-        before = gpu.opened
         try:
-            gpu.attach(RingReader(event["path"]))
+            reader = RingReader(event["path"])
         except FileNotFoundError:
             return  # that worker has ended already; the event of its end follows
-        if before and gpu.opened and before.metrics != gpu.opened.metrics:
+        opened = Opened.from_json(reader.info)
+        assumed = gpu.opened.metrics if gpu.opened else self._under_way
+        if assumed and opened.metrics != assumed:
+            reader.close()
             gpu.error = SourceError(f"GPU {gpu.device.ordinal}: gives other counters than before; it is left out")
-            gpu.opened = before
-            gpu.detach()
             self._say(str(gpu.error))
             return
         gpu.error = None
-        if before:
-            self._say(f"GPU {gpu.device.ordinal}: samples come again")
+        gpu.attach(reader, opened)
 
     def _on_error(self, gpu: Gpu, event: dict[str, Any]) -> None:
         gpu.error = sampler.error_from(event["error"])
-        if gpu.opened is not None:
+        if self._under_way:
             self._say(f"{gpu.error}; it gives no more samples")
             gpu.detach()
+            self._raise_if_none_is_left()
+
+    def _raise_if_none_is_left(self) -> None:
+        if all(gpu.error for gpu in self.gpus) and self.gpus[0].error:
+            raise self.gpus[0].error
 
     def _on_lost(self, gpu: Gpu, event: dict[str, Any]) -> None:
         self._say(f"{event['error']['text']}")
@@ -202,6 +280,8 @@ class LiveFeed:
     def _on_ended(self, gpu: Gpu, event: dict[str, Any]) -> None:
         gpu.restarts += 1
         gpu.detach()
+        if gpu.error:
+            return
         if gpu.opened is None and gpu.restarts > 2:
             gpu.error = SourceError(f"GPU {gpu.device.ordinal}: its worker cannot start ({_ending(event['code'])})")
             return
@@ -214,12 +294,28 @@ class LiveFeed:
         silence_s = gpu.silence_s()
         decode_s = self._plan.decode_ns / 1e9
         silent = silence_s > max(SILENT_S, 4 * decode_s)
-        if silent and not gpu._silent:
+        if silent and not gpu.away:
             self._say(f"GPU {gpu.device.ordinal}: no samples for {silence_s:.1f} s")
-        gpu._silent = silent
-        if silence_s > max(HUNG_S, 20 * decode_s):
-            self._send({"restart": gpu.device.ordinal})
+            gpu.away = True
+
+
+def _undecided(gpu: Gpu) -> bool:
+    return gpu.opened is None and gpu.error is None
 
 
 def _ending(code: int) -> str:
+    if code == -signal.SIGALRM:
+        return "a call into the driver did not return"
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+_feeds: weakref.WeakSet[LiveFeed] = weakref.WeakSet()
+
+
+def _let_go_of_all() -> None:
+    for feed in list(_feeds):
+        feed.let_go()
+
+
+# a forked child that kept them would keep the workers running after this process
+os.register_at_fork(after_in_child=_let_go_of_all)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +16,11 @@ BOOT = (
     "import sys;sys.path[:]=[p for p in sys.path if p];import importlib.util as u;d=sys.argv[1];"
     "s=u.spec_from_file_location('cufall_py',d+'/__init__.py',submodule_search_locations=[d]);"
     "m=u.module_from_spec(s);sys.modules['cufall_py']=m;s.loader.exec_module(m);"
-    "from cufall_py.sampler import main;main(sys.argv[2])"
+    "from cufall_py.launch import sample;sample(sys.argv[2])"
 )
 """Makes this package alone importable in another interpreter: not its parent folder, our site-packages."""
+PYTHON_OF_SCRIPT = re.compile(r"^(?:#!|'''exec' [\"']?)(/[^\"'\n]*python[^\"'\s]*)", re.MULTILINE)
+"""The first line of a script that pip or pipx made, or the second one where the path is long or has spaces."""
 INSTALL = "install cufall on its own with: pipx install 'cufall-py[gpu]', or name a Python that has it in CUFALL_PYTHON"
 
 
@@ -48,15 +52,25 @@ def interpreter(source: str) -> str:
     raise LibraryProblem(f"cupti-python is not installed here; {INSTALL}")
 
 
+def sample(source: str) -> None:
+    """Entry of the sampling process: says in one line what its interpreter lacks."""
+    try:
+        from .sampler import main
+    except ImportError as error:
+        text = f"{sys.executable} cannot sample ({str(error).strip().splitlines()[0]}); {INSTALL}"
+        print(json.dumps({"event": "failed", "error": {"kind": LibraryProblem.__name__, "text": text}}), flush=True)
+    else:
+        main(source)
+
+
 def _installed() -> str | None:
-    """The interpreter of a `cufall` on PATH that is not this one, by the first line of the script."""
+    """The interpreter of a `cufall` on PATH that is not this one."""
     for folder in os.get_exec_path():
         try:
             with open(Path(folder) / "cufall", "rb") as file:
-                first = file.readline(300).decode(errors="replace").strip()
+                found = PYTHON_OF_SCRIPT.match(os.fsdecode(file.read(1000)).replace("#!/bin/sh\n", "", 1))
         except OSError:
             continue
-        python = first.removeprefix("#!")
-        if first.startswith("#!/") and os.access(python, os.X_OK) and python != sys.executable:
-            return python
+        if found and os.access(found[1], os.X_OK) and Path(found[1]).parent != Path(sys.executable).parent:
+            return found[1]
     return None

@@ -33,8 +33,7 @@ from .samples import TALLY_FIELDS, Samples, Tally
 
 MAGIC, VERSION = b"cufall01", 1
 HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, slot bytes, slots, owner's pid, generation, heartbeat
-HEARTBEAT = struct.Struct("<Q")
-HEARTBEAT_AT = HEADER.size - HEARTBEAT.size
+HEARTBEAT_WORD = HEADER.size // 8 - 1
 INFO_AT, SLOTS_AT, SLOT_BYTES = 4096, 65536, 16384
 INFO = struct.Struct("<II")  # length, checksum
 SLOT = struct.Struct(f"<QIQII{TALLY_FIELDS}Q")  # sequence, checksum, generation, samples, counters, tally
@@ -77,6 +76,7 @@ class RingWriter:
     def __init__(self, uuid: str, info: dict[str, Any], size: int = DEFAULT_BYTES, owner: int = 0) -> None:
         self.path, self._fd = _create(uuid, size)
         self._map = mmap.mmap(self._fd, size)
+        self._words = _words(self._map)
         self._slots = (size - SLOTS_AT) // SLOT_BYTES
         self._generation = time.time_ns()
         self._sequence = 0
@@ -104,7 +104,7 @@ class RingWriter:
         room = slot_capacity(counters)
         for at in range(0, max(len(samples), 1), room):
             self._write_slot(samples[at : at + room], counters, tally)
-        HEARTBEAT.pack_into(self._map, HEARTBEAT_AT, time.monotonic_ns())
+        self._words[HEARTBEAT_WORD] = time.monotonic_ns()
 
     def readerless_s(self) -> float:
         """Seconds since the last reader was seen."""
@@ -114,6 +114,7 @@ class RingWriter:
 
     def close(self) -> None:
         self.path.unlink(missing_ok=True)
+        self._words.release()
         self._map.close()
         os.close(self._fd)
 
@@ -126,9 +127,9 @@ class RingWriter:
         body += np.ascontiguousarray(samples.values).tobytes()
         struct.pack_into("<I", body, 8, _checksum(body, self._sequence))
         at = SLOTS_AT + (self._sequence % self._slots) * SLOT_BYTES
-        self._map[at : at + 8] = bytes(8)
+        self._words[at // 8] = 0
         self._map[at + 8 : at + len(body)] = body[8:]
-        self._map[at : at + 8] = body[:8]
+        self._words[at // 8] = self._sequence
 
     def _write_info(self, info: dict[str, Any]) -> None:
         text = json.dumps(info).encode()
@@ -155,6 +156,8 @@ class RingReader:
             _lock(self._fd, READER_BYTE, fcntl.F_RDLCK)
             self._map = mmap.mmap(self._fd, 0, prot=mmap.PROT_READ)
             undo.callback(self._map.close)
+            self._words = _words(self._map)
+            undo.callback(self._words.release)
             self._slots, self._generation = int(slots), int(generation)
             self._next = 1
             self.overwritten = 0
@@ -171,10 +174,10 @@ class RingReader:
 
     def heartbeat_age_s(self) -> float:
         """Seconds since the writer last wrote."""
-        beat = int(HEARTBEAT.unpack_from(self._map, HEARTBEAT_AT)[0])
-        return (time.monotonic_ns() - beat) / 1e9
+        return (time.monotonic_ns() - self._words[HEARTBEAT_WORD]) / 1e9
 
     def close(self) -> None:
+        self._words.release()
         self._map.close()
         os.close(self._fd)
 
@@ -197,7 +200,7 @@ class RingReader:
         self._next = target
 
     def _sequence_at(self, sequence: int) -> int:
-        return int(struct.unpack_from("<Q", self._map, self._offset(sequence))[0])
+        return self._words[self._offset(sequence) // 8]
 
     def _offset(self, sequence: int) -> int:
         return SLOTS_AT + (sequence % self._slots) * SLOT_BYTES
@@ -225,6 +228,11 @@ class RingReader:
             raise SourceError("the ring's description is damaged")
         info: dict[str, Any] = json.loads(text)
         return info
+
+
+def _words(mapped: mmap.mmap) -> memoryview[int]:
+    """The file as 8-byte words, each read and written at once, as struct does not: it clears a word first."""
+    return memoryview(mapped).cast("Q")
 
 
 def _unpack(copy: bytes, samples: int, counters: int) -> Samples:

@@ -1,14 +1,14 @@
 """Sampling in processes of its own: one worker a GPU, under one supervisor.
 
 The supervisor loads what every worker needs, finds the GPUs in a child (so that it never initialises the
-driver itself) and forks a worker for each. It talks in JSON lines: a request on stdin, events on stdout;
+driver itself) and forks a worker for each. It talks in JSON lines: the plan on stdin, events on stdout;
 the end of stdin ends it. Workers write their GPU's ring and nothing else. A worker ends when the
-supervisor tells it, when the supervisor dies, or when no one has read its ring for two seconds.
+supervisor tells it, when the supervisor dies, when no one has read its ring for two seconds, or, by the
+kernel's alarm, when a call into the driver does not return.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -18,16 +18,19 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from .devices import Device, select as select_devices
 from .errors import ERRORS, CountersOwned, CufallError, NoGpu, SourceError
 from .plan import Plan
-from .ring import RingWriter, clear_stale
-from .samples import Tally, screen
+from .ring import RingWriter, clear_stale, owner_of
+from .samples import Samples, Tally, screen
 from .sources import Opened, Provider, Source, provider
 
+T = TypeVar("T")
 READERLESS_S = 2.0
+OPEN_S, HUNG_S = 60.0, 10.0
+"""A worker that has not started after the one, or reads for longer than the other (or twenty decodes), is ended."""
 RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Waits before each restart of a worker that keeps ending."""
 STEADY_S = 30.0
@@ -35,6 +38,8 @@ STEADY_S = 30.0
 OWNED_RETRY_S = 2.0
 """How long a GPU that another process holds is asked again: one that was just killed lets go of it soon."""
 YOUNG_NS = 1_000_000_000
+SKEW_NS = 1_000_000_000
+"""A sample that ends this far in the future does not."""
 DECODE_AFTER_NS = 2_000_000
 """A decode comes this long after its mark, so that the sample that ends there is complete."""
 
@@ -84,7 +89,7 @@ class Supervisor:
     """Starts the workers, starts again those that die, ends them all."""
 
     def __init__(self, provider: Provider, tell: Callable[..., None]) -> None:
-        self._provider, self._tell = provider, tell
+        self._provider, self._tell, self._reader = provider, tell, os.getppid()
         self._workers: dict[int, Worker] = {}
 
     def prepare(self) -> None:
@@ -98,6 +103,7 @@ class Supervisor:
         self._plan = plan
         devices = select_devices(self._found(), plan.devices)
         self._tell("devices", devices=[device.to_json() for device in devices])
+        self._end, self._alive = os.pipe()  # whose end, when this process closes it or dies, is that of the workers
         self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -115,7 +121,7 @@ class Supervisor:
         while True:
             wait = max(0.0, min(w.due for w in self._workers.values()) - time.monotonic())
             ready = select.select([0, self._wake], [], [], min(wait, 3600.0))[0]
-            if 0 in ready and not self._obey(os.read(0, 65536)):
+            if 0 in ready and not os.read(0, 4096):
                 return
             if self._wake in ready:
                 os.read(self._wake, 4096)
@@ -124,22 +130,14 @@ class Supervisor:
                 if time.monotonic() >= worker.due:
                     self._start(worker)
 
-    def _obey(self, request: bytes) -> bool:
-        for line in request.splitlines():
-            worker = self._workers.get(json.loads(line)["restart"])
-            if worker and worker.pid:
-                os.kill(worker.pid, signal.SIGKILL)
-        return bool(request)
-
     def _start(self, worker: Worker) -> None:
         worker.due, worker.started = float("inf"), time.monotonic()
-        supervisor = os.getpid()
         worker.pid = os.fork()
         if worker.pid == 0:
             status = AGAIN
             try:
-                _die_with(supervisor)
-                status = work(self._provider, worker.device, self._plan, self._tell)
+                os.close(self._alive)
+                status = work(self._provider, worker.device, self._plan, self._tell, self._end, self._reader)
             except Exception as error:
                 # not foreseen, so without a remedy; but it must be said, and the GPU tried again
                 self._tell("lost", gpu=worker.device.ordinal, error=_error(SourceError(f"worker: {error!r}")))
@@ -166,15 +164,15 @@ class Supervisor:
 
     def _end_all(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for worker in self._workers.values():
-            if worker.pid:
-                os.kill(worker.pid, signal.SIGTERM)
+        os.close(self._alive)
         until = time.monotonic() + 1.0
         while any(_running(w) for w in self._workers.values()) and time.monotonic() < until:
             time.sleep(0.005)
         for worker in self._workers.values():
             if _running(worker):
                 os.kill(worker.pid, signal.SIGKILL)
+                os.waitpid(worker.pid, 0)
+        clear_stale()  # a worker that had to be killed has left its ring
 
 
 def _running(worker: Worker) -> bool:
@@ -189,11 +187,9 @@ def _in_child(find: Callable[[], list[Device]]) -> Callable[[], list[Device]]:
     child = os.fork()
     if child == 0:
         try:
-            answer: Any = [device.to_json() for device in find()]
-        except CufallError as error:
-            answer = _error(error)
-        os.write(write, json.dumps(answer).encode())
-        os._exit(0)
+            os.write(write, json.dumps(_answer(find)).encode())
+        finally:
+            os._exit(0)
     os.close(write)
 
     def wait() -> list[Device]:
@@ -210,47 +206,54 @@ def _in_child(find: Callable[[], list[Device]]) -> Callable[[], list[Device]]:
     return wait
 
 
-def _die_with(parent: int) -> None:
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(0)
+def _answer(find: Callable[[], list[Device]]) -> Any:
+    try:
+        return [device.to_json() for device in find()]
+    except CufallError as error:
+        return _error(error)
 
 
 FINAL, AGAIN = 0, 3
 """How a worker ends: not to be started again, or to be."""
 
 
-def work(provider: Provider, device: Device, plan: Plan, tell: Callable[..., None]) -> int:
-    """Sample one GPU into its ring until told to end. Returns FINAL or AGAIN."""
+def work(provider: Provider, device: Device, plan: Plan, tell: Callable[..., None], end: int, reader: int) -> int:
+    """Sample one GPU into its ring until the pipe `end` does.
+
+    `reader`: the process to end for this GPU to be free. Returns FINAL or AGAIN.
+    """
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    _end_after(OPEN_S)
     source = provider.source(device, plan)
     try:
-        opened = _open(source)
-        with closing(RingWriter(device.uuid, opened.to_json())) as ring:
+        opened = _while_owned(source.open)
+        with closing(_while_owned(lambda: RingWriter(device.uuid, opened.to_json(), owner=reader))) as ring:
             tell("ring", gpu=device.ordinal, path=str(ring.path))
-            return _sample(source, opened, ring, plan, tell)
+            return _sample(source, opened, ring, plan, tell, end)
     except CufallError as error:
+        owner = owner_of(device.uuid) if isinstance(error, CountersOwned) else None
+        if owner:
+            error = CountersOwned(f"GPU {device.ordinal}: another cufall (process {owner}) samples it; end that first")
         tell("error", gpu=device.ordinal, error=_error(error))
         return FINAL
     finally:
         source.close()
 
 
-def _open(source: Source) -> Opened:
+def _while_owned(take: Callable[[], T]) -> T:
     until = time.monotonic() + OWNED_RETRY_S
     while True:
         try:
-            return source.open()
+            return take()
         except CountersOwned:
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)
 
 
-def _sample(source: Source, opened: Opened, ring: RingWriter, plan: Plan, tell: Callable[..., None]) -> int:
+def _sample(source: Source, opened: Opened, ring: RingWriter, plan: Plan, tell: Callable[..., None], end: int) -> int:
     """Decode into the ring at each mark until the end. Returns FINAL, or AGAIN if the source gave out."""
     last_end_ns, began_cpu_ns, young_until_ns = 0, time.process_time_ns(), time.time_ns() + YOUNG_NS
     while True:
@@ -258,25 +261,41 @@ def _sample(source: Source, opened: Opened, ring: RingWriter, plan: Plan, tell: 
         young = time.time_ns() < young_until_ns
         period_ns = min(plan.decode_ns, plan.frame_ns) if young else plan.decode_ns
         due_ns = (time.time_ns() // period_ns + 1) * period_ns + DECODE_AFTER_NS
-        if _told_to_end(due_ns) or ring.readerless_s() > READERLESS_S:
+        _end_after(0)
+        if _ended_before(due_ns, end):
             return FINAL
+        if ring.readerless_s() > READERLESS_S:
+            return AGAIN  # the supervisor lives, so its reader does, and may have been stopped for a while
         began_ns = time.monotonic_ns()
+        _end_after(max(HUNG_S, 20e-9 * plan.decode_ns))
         try:
             samples = source.read()
         except SourceError as error:
             tell("lost", gpu=opened.device.ordinal, error=_error(error))
             return AGAIN
+        told_until_ns = _told_until(samples, last_end_ns)
         samples = screen(samples, last_end_ns, opened.metrics, source.tally)
-        last_end_ns = int(samples.end_ns[-1]) if len(samples) else last_end_ns
+        last_end_ns = told_until_ns
         source.tally.cpu_ns = time.process_time_ns() - began_cpu_ns
         _account(source.tally, time.monotonic_ns() - began_ns, time.time_ns() - due_ns, period_ns)
         ring.write(samples, source.tally)
 
 
-def _told_to_end(until_ns: int) -> bool:
-    """Sleep until then; true if the end was called for meanwhile."""
-    wait_s = max(0.0, (until_ns - time.time_ns()) / 1e9)
-    return signal.sigtimedwait([signal.SIGTERM], wait_s) is not None
+def _told_until(samples: Samples, last_end_ns: int) -> int:
+    """The end of the newest sample, absurd or not: one that is counted as absurd is not missing as well."""
+    possible = (samples.end_ns > samples.start_ns) & (samples.end_ns < time.time_ns() + SKEW_NS)
+    return int(samples.end_ns[possible].max(initial=last_end_ns))
+
+
+def _end_after(seconds: float) -> None:
+    """Have the kernel end this process then, be it within a call that does not return; 0: not at all."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _ended_before(due_ns: int, end: int) -> bool:
+    """Sleep until `due_ns`; true if the pipe has ended meanwhile."""
+    wait_s = max(0.0, (due_ns - time.time_ns()) / 1e9)
+    return bool(select.select([end], [], [], wait_s)[0])
 
 
 def _account(tally: Tally, decode_ns: int, after_due_ns: int, period_ns: int) -> None:

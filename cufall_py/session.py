@@ -94,7 +94,7 @@ class Session:
         self._say, self._on_samples = say, on_samples
         self._recorder: RecordingWriter | None = None
         self._readings: Readings | None = None
-        self.plan = checked(with_longer_samples(plan, self._tell))
+        self.plan = with_longer_samples(checked(plan), self._tell)
         self._feed = LiveFeed(self.plan, self._tell, process or launch(plan.source))
         try:
             self._feed.wait_open()
@@ -118,7 +118,7 @@ class Session:
         """Frames as they become complete, for `duration_s` from the first on, or without end."""
         end_ns = 0
         for frame in self._endless():
-            end_ns = end_ns or (frame.start_ns + int(duration_s * 1e9) if duration_s else 0)
+            end_ns = end_ns or (frame.start_ns + round(duration_s * 1e9) if duration_s else 0)
             if end_ns and frame.end_ns > end_ns:
                 return
             yield frame

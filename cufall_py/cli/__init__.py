@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
+from difflib import get_close_matches
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
+from click.exceptions import Exit
 
 from cufall_py import __version__
 from cufall_py.errors import CufallError
 
 BROKEN_PIPE = 141
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(BaseException):
@@ -39,7 +43,8 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.NAMES:
-            return None
+            close = get_close_matches(name, self.NAMES, 1)
+            raise click.UsageError(f"no verb {name}" + (f"; did you mean {close[0]}?" if close else "; see cufall -h"))
         from importlib import import_module
 
         command: click.Command = getattr(import_module(f"cufall_py.cli.{name}"), name)
@@ -75,28 +80,55 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Entry of the `cufall` command."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _on_signal)
-    sys.exit(_run())
+    _on_end_signals(_leave)
+    _stand_in_for_closed()
+    if sys.stdout:
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(_run(sys.argv[1:]))
 
 
-def _run() -> int:
+def end_in_order() -> None:
+    """From now on there is something to keep: the first signal raises Ended, a second ends at once."""
+    _on_end_signals(_raise_ended)
+
+
+def _run(words: list[str]) -> int:
+    # not click's own main(), which ends with 1 when the reader of stdout goes away
     try:
-        result: Any = cli.main(standalone_mode=False, prog_name="cufall")
-        sys.stdout.flush()
-        return int(result or 0)
+        with cli.make_context("cufall", words) as context:
+            cli.invoke(context)
+        if sys.stdout:
+            sys.stdout.flush()
+        return 0
+    except Exit as done:
+        return done.exit_code
     except click.ClickException as error:
-        error.show()
-        return 2
+        say(error.format_message())
+        return error.exit_code
     except CufallError as error:
         say(str(error))
         return error.exit_code
     except Ended as ended:
         return ended.exit_code
     except BrokenPipeError:
-        # the interpreter flushes stdout once more at its end, and would complain
+        return _without_stdout(BROKEN_PIPE)
+    except OSError as error:
+        say(f"cannot write what was measured: {error.strerror}")
+        return _without_stdout(CufallError.exit_code)
+
+
+def _without_stdout(code: int) -> int:
+    """The interpreter flushes stdout once more at its end, and would complain."""
+    if sys.stdout:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    return code
+
+
+def _stand_in_for_closed() -> None:
+    """Where the caller closed 0, 1 or 2, no file of ours may get that number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
 
 
 def say(line: str) -> None:
@@ -107,6 +139,17 @@ def say(line: str) -> None:
         pass
 
 
-def _on_signal(number: int, _: FrameType | None) -> None:
-    signal.signal(number, lambda *_: os._exit(128 + number))  # a second one ends at once
+def _on_end_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    for number in END_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, handler)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    """Nothing is measured yet. An exception could be swallowed by what is being imported; this cannot."""
+    os._exit(128 + number)
+
+
+def _raise_ended(number: int, _: FrameType | None) -> None:
+    _on_end_signals(_leave)
     raise Ended(number)

@@ -9,23 +9,45 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from cufall_py.errors import UsageError
+from cufall_py.errors import CufallError, UsageError
 from cufall_py.launch import launch
 
-from . import say
-from .options import option, plan_from, sampling_options
+from . import end_in_order, say
+from .options import number, option, plan_from, sampling_options
 
 if TYPE_CHECKING:
     from cufall_py.frames import Frame
     from cufall_py.session import Session
 
 LEAST_WIDTH, MOST_WIDTH = 1, 1000
+LONGEST_S = 1e9
+
+
+def bad_width(value: object) -> str:
+    return f"--width {value}: must be a whole number from {LEAST_WIDTH} to {MOST_WIDTH}"
+
+
+def bad_duration(value: object) -> str:
+    return f"--duration-sec {value}: must be a number from 0 to {LONGEST_S:g}"
 
 
 @click.command()
 @sampling_options
-@option("--duration-sec", type=float, default=0.0, metavar="S", help="End after this many seconds; 0: at Ctrl-C.")
-@option("--width", type=int, default=32, show_default=True, metavar="N", help="Characters of a band.")
+@option(
+    "--duration-sec",
+    type=number(float, bad_duration),
+    default=0.0,
+    metavar="S",
+    help="End after this many seconds; 0: at Ctrl-C.",
+)
+@option(
+    "--width",
+    type=number(int, bad_width),
+    default=32,
+    show_default=True,
+    metavar="N",
+    help="Characters of a band.",
+)
 @option("--no-labels", is_flag=True, help="Bands alone, without names and values.")
 @option("--color", is_flag=True, help="Colour the bands by what is lit in each character.")
 @option("--no-flush", is_flag=True, help="Let lines wait in the output buffer.")
@@ -38,8 +60,11 @@ LEAST_WIDTH, MOST_WIDTH = 1, 1000
 )
 def live(**options: Any) -> None:
     """Watch: a line a frame, a band a GPU and metric."""
+    if not sys.stdout:
+        raise CufallError("stdout is closed, and what is measured goes there")
     process = launch(options["source"])  # loads while this process does
     with ExitStack() as stack:
+        stack.enter_context(process)
         stack.callback(process.kill)
         from cufall_py.session import Session
 
@@ -48,6 +73,7 @@ def live(**options: Any) -> None:
         file = _open_csv(options["csv_path"], stack)
         session = stack.enter_context(Session(plan, say, process=process))
         sinks = _sinks(session, file, options)
+        end_in_order()
         try:
             for frame in session.frames(duration_s):
                 for sink in sinks:
@@ -59,10 +85,10 @@ def live(**options: Any) -> None:
 
 def _checked(options: dict[str, Any]) -> float:
     duration_s: float = options["duration_sec"]
-    if not 0 <= duration_s < 1e9:
-        raise UsageError(f"--duration-sec {duration_s:g}: must be from 0 to 1e9")
+    if not 0 <= duration_s <= LONGEST_S:
+        raise UsageError(bad_duration(duration_s))
     if not LEAST_WIDTH <= options["width"] <= MOST_WIDTH:
-        raise UsageError(f"--width {options['width']}: must be from {LEAST_WIDTH} to {MOST_WIDTH}")
+        raise UsageError(bad_width(options["width"]))
     return duration_s
 
 
@@ -72,7 +98,7 @@ def _open_csv(path: str, stack: ExitStack) -> TextIO | None:
     if path == "-":
         return sys.stdout
     try:
-        return stack.enter_context(open(path, "w", encoding="utf-8", newline=""))
+        return stack.enter_context(open(path, "w", encoding="utf-8", errors="backslashreplace", newline=""))
     except OSError as error:
         raise UsageError(f"--csv {path}: {error.strerror}") from None
 
@@ -104,9 +130,18 @@ def _waterfall_sink(session: Session, options: dict[str, Any]) -> Callable[[Fram
 
     ordinals = [opened.device.ordinal for opened in session.opened]
     metrics = session.opened[0].metrics.metrics
-    labels, colour = not options["no_labels"], options["color"]
+    labels, colour, ascii_only = not options["no_labels"], options["color"], not _takes_braille(sys.stdout)
 
     def write(frame: Frame) -> None:
-        print(row(frame, ordinals, metrics, options["width"], labels, colour), flush=not options["no_flush"])
+        line = row(frame, ordinals, metrics, options["width"], labels, colour, ascii_only)
+        print(line, flush=not options["no_flush"])
 
     return write
+
+
+def _takes_braille(stream: TextIO) -> bool:
+    try:
+        "\u28ff\u00b7".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

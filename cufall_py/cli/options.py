@@ -6,9 +6,38 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from cufall_py.plan import Plan
+
+
+def number(kind: type[int] | type[float], refusal: Callable[[object], str]) -> Callable[[Any], int | float]:
+    """A type of option: a number, whole or not. What is none is refused with the option's whole range."""
+
+    def convert(value: Any) -> int | float:
+        try:
+            return kind(value)
+        except (ValueError, OverflowError):
+            raise click.UsageError(refusal(value)) from None
+
+    return convert
+
+
+def limited(name: str) -> Callable[[Any], int | float]:
+    """A number of the plan."""
+    return number(int, lambda value: out_of_limits(name, value))
+
+
+def out_of_limits(name: str, value: object) -> str:
+    from cufall_py.plan import LIMITS, flag
+
+    least, most = LIMITS[name]
+    return f"{flag(name)} {value}: must be a whole number from {least} to {most}"
+
+
+def bad_full_scale(value: object) -> str:
+    return f"--full-scale {value}: must be 0 or a number above it"
 
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
@@ -43,33 +72,44 @@ SAMPLING = (
     ),
     option(
         "--full-scale",
-        type=float,
+        type=number(float, bad_full_scale),
         default=0.0,
         metavar="V",
         help="The quotient that is 100 %; 0: by the counter's unit.",
     ),
-    option("--frame-us", type=int, default=100_000, show_default=True, metavar="US", help="Length of a frame."),
+    option(
+        "--frame-us",
+        type=limited("frame_us"),
+        default=100_000,
+        show_default=True,
+        metavar="US",
+        help="Length of a frame.",
+    ),
     option(
         "--sample-us",
-        type=int,
+        type=limited("sample_us"),
         default=0,
         metavar="US",
         help="Length of a hardware sample. [default: a quarter of a frame]",
     ),
     option(
         "--decode-us",
-        type=int,
+        type=limited("decode_us"),
         default=200_000,
         show_default=True,
         metavar="US",
         help="How often the hardware buffer is drained.",
     ),
     option(
-        "--buffer-samples", type=int, default=0, metavar="N", help="Samples that one decode can hold. [default: sized]"
+        "--buffer-samples",
+        type=limited("buffer_samples"),
+        default=0,
+        metavar="N",
+        help="Samples that one decode can hold. [default: sized]",
     ),
     option(
         "--hw-buffer-mb",
-        type=int,
+        type=limited("hw_buffer_mb"),
         default=0,
         metavar="MB",
         help="Hardware buffer of a GPU. [default: sized, at most 64]",
@@ -83,7 +123,7 @@ SAMPLING = (
     ),
     option(
         "--sysclk-cycles",
-        type=int,
+        type=limited("sysclk_cycles"),
         default=1_000_000,
         show_default=True,
         metavar="N",
@@ -101,11 +141,12 @@ def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def plan_from(options: dict[str, Any]) -> Plan:
     """The plan that the sampling options mean; takes them out of `options`. Raises UsageError."""
-    from cufall_py.plan import LIMITS, Plan, flag
+    from cufall_py.plan import LIMITS, Plan
     from cufall_py.resolve import Wanted
 
     take = options.pop
-    ignored = take("no_denominator")
+    from_variable = click.get_current_context().get_parameter_source("denominator") is ParameterSource.ENVIRONMENT
+    ignored = take("no_denominator") and from_variable
     denominator = take("denominator")
     wanted = Wanted(
         metrics=take("metrics") or ("tensor",),
@@ -115,13 +156,13 @@ def plan_from(options: dict[str, Any]) -> Plan:
     )
     names = ("source", "devices", "trigger", *LIMITS)
     given = {name: take(name) for name in names}
-    for name, (least, most) in LIMITS.items():
+    for name in LIMITS:
         if given[name] < 0 or (name in ("frame_us", "decode_us", "sysclk_cycles") and not given[name]):
-            raise click.UsageError(f"{flag(name)} {given[name]}: must be from {least} to {most}")
+            raise click.UsageError(out_of_limits(name, given[name]))
     return Plan(wanted=wanted, **given)
 
 
 def _full_scale(value: float) -> float:
     if not 0 <= value < float("inf"):
-        raise click.UsageError(f"--full-scale {value}: must be 0 or a number above it")
+        raise click.UsageError(bad_full_scale(value))
     return value

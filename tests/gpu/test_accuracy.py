@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterator
@@ -209,7 +210,7 @@ def phase_ratios(sampling: Sampling, phases: list[list], each: float) -> list[fl
     """Measured over expected cycles of each tensor phase."""
     counter = counter_of(sampling)
     out = []
-    for (start, _, kind, launches), (end, *_) in zip(phases, phases[1:], strict=False):
+    for (start, _, kind, launches), (end, *_) in itertools.pairwise(phases):
         if kind == "tensor":
             out.append(sampling.window(start, end).totals[counter] / (launches * each))
     return out
