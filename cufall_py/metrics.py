@@ -60,6 +60,7 @@ class MetricSet:
     metrics: tuple[Metric, ...]
     _numerators: Floats = field(init=False, repr=False, compare=False)
     _denominators: Floats = field(init=False, repr=False, compare=False)
+    _most: Floats = field(init=False, repr=False, compare=False)
     _rates: NDArray[np.intp] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -70,15 +71,20 @@ class MetricSet:
             for name in metric.counters:
                 top[column[name], k] = 1
             bottom[column[metric.elapsed], k] = metric.peak
+        with np.errstate(invalid="ignore"):
+            most = np.where(bottom > 0, bottom * self.ceilings(), 0.0)
         rates = [column[m.counters[0]] for m in self.metrics if m.rate]
         object.__setattr__(self, "_numerators", top)
         object.__setattr__(self, "_denominators", bottom)
+        object.__setattr__(self, "_most", most)
         object.__setattr__(self, "_rates", np.array(rates, np.intp))
 
     def extend(self, values: Floats, duration_ns: NDArray[np.int64]) -> Floats:
         """Amounts that add up over time: (n, counters) and (n,) to (n, counters + 1), time last."""
-        out = np.concatenate([values, duration_ns[:, None]], axis=1, dtype=np.float64)
-        out[:, self._rates] *= duration_ns[:, None]
+        out = np.empty((len(values), values.shape[1] + 1))
+        out[:, :-1], out[:, -1] = values, duration_ns
+        if self._rates.size:
+            out[:, self._rates] *= duration_ns[:, None]
         return out
 
     def ratios(self, totals: Floats) -> Floats:
@@ -95,6 +101,11 @@ class MetricSet:
     def ceilings(self) -> Floats:
         """(metrics,): the most a sample of each can read and be believed."""
         return np.array([TOLERANCE if metric.bounded else np.inf for metric in self.metrics])
+
+    def within_ceilings(self, values: Floats, duration_ns: NDArray[np.int64]) -> bool:
+        """Whether no sample reads more than can be believed."""
+        totals = self.extend(values, duration_ns)
+        return bool((totals @ self._numerators <= totals @ self._most).all())
 
     def with_peaks(self, peaks: dict[str, float]) -> MetricSet:
         """The same set, each unknown peak filled in from `peaks` (by counter name)."""

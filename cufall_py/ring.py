@@ -36,8 +36,9 @@ HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, slot bytes, slots, owner'
 HEARTBEAT_WORD = HEADER.size // 8 - 1
 INFO_AT, SLOTS_AT, SLOT_BYTES = 4096, 65536, 16384
 INFO = struct.Struct("<II")  # length, checksum
-SLOT = struct.Struct(f"<QIQII{TALLY_FIELDS}Q")  # sequence, checksum, generation, samples, counters, tally
-CHECKED_AT = 12
+CHECKED = struct.Struct(f"<QII{TALLY_FIELDS}Q")  # generation, samples, counters, tally
+SLOT = struct.Struct("<QI" + CHECKED.format.removeprefix("<"))  # sequence, checksum, what that covers
+CHECKED_AT = SLOT.size - CHECKED.size
 """The checksum covers all of a slot after itself, and the sequence number."""
 DEFAULT_BYTES = 16 << 20
 WRITER_BYTE, READER_BYTE = 1 << 40, (1 << 40) + 1
@@ -120,15 +121,18 @@ class RingWriter:
 
     def _write_slot(self, samples: Samples, counters: int, tally: Tally) -> None:
         self._sequence += 1
-        body = bytearray(SLOT.size)
-        SLOT.pack_into(body, 0, self._sequence, 0, self._generation, len(samples), counters, *tally.astuple())
-        body += np.ascontiguousarray(samples.start_ns).tobytes()
-        body += np.ascontiguousarray(samples.end_ns).tobytes()
-        body += np.ascontiguousarray(samples.values).tobytes()
-        struct.pack_into("<I", body, 8, _checksum(body, self._sequence))
+        checked = b"".join(
+            (
+                CHECKED.pack(self._generation, len(samples), counters, *tally.astuple()),
+                samples.start_ns.tobytes(),
+                samples.end_ns.tobytes(),
+                samples.values.tobytes(),
+            )
+        )
         at = SLOTS_AT + (self._sequence % self._slots) * SLOT_BYTES
+        body = struct.pack("<I", _checksum(checked, self._sequence)) + checked
         self._words[at // 8] = 0
-        self._map[at + 8 : at + len(body)] = body[8:]
+        self._map[at + 8 : at + 8 + len(body)] = body
         self._words[at // 8] = self._sequence
 
     def _write_info(self, info: dict[str, Any]) -> None:
@@ -219,7 +223,7 @@ class RingReader:
     @staticmethod
     def intact(copy: bytes, sequence: int, checksum: int) -> bool:
         """Whether the copy of a slot is of one piece."""
-        return _checksum(copy, sequence) == checksum
+        return _checksum(memoryview(copy)[CHECKED_AT:], sequence) == checksum
 
     def _read_info(self) -> dict[str, Any]:
         length, checksum = INFO.unpack_from(self._map, INFO_AT)
@@ -241,8 +245,8 @@ def _unpack(copy: bytes, samples: int, counters: int) -> Samples:
     return Samples(times[:samples], times[samples:], values.reshape(samples, counters))
 
 
-def _checksum(slot: bytes | bytearray, sequence: int) -> int:
-    return zlib.crc32(memoryview(slot)[CHECKED_AT:], sequence & 0xFFFFFFFF)
+def _checksum(checked: bytes | memoryview, sequence: int) -> int:
+    return zlib.crc32(checked, sequence & 0xFFFFFFFF)
 
 
 def _create(uuid: str, size: int) -> tuple[Path, int]:

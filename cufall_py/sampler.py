@@ -9,6 +9,7 @@ kernel's alarm, when a call into the driver does not return.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -109,6 +110,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         self._workers = {device.ordinal: Worker(device) for device in devices}
+        gc.freeze()  # what is loaded stays: no worker need ever look at it again, and its pages stay shared
         try:
             for worker in self._workers.values():
                 self._start(worker)

@@ -73,7 +73,7 @@ class Tally:
     overflows: int = 0
 
     def astuple(self) -> tuple[int, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))
+        return tuple(vars(self).values())
 
     def __add__(self, other: Tally) -> Tally:
         total = Tally(*(a + b for a, b in zip(self.astuple(), other.astuple(), strict=True)))
@@ -85,8 +85,8 @@ class Tally:
 TALLY_FIELDS = len(fields(Tally))
 SATURATED = float(2**32 - 1)
 """A 32-bit hardware counter that ran into its end."""
-TOO_LONG = 100
-"""A sample this many times as long as most of its batch has a broken timestamp."""
+TOO_LONG_NS = 3_600_000_000_000
+"""No sample is an hour long: its timestamp is broken."""
 
 
 def screen(samples: Samples, last_end_ns: int, metrics: MetricSet, tally: Tally) -> Samples:
@@ -95,6 +95,9 @@ def screen(samples: Samples, last_end_ns: int, metrics: MetricSet, tally: Tally)
     What is left out is counted in `tally`, as are the gaps between what came (with the median length of
     these samples as the period). Samples that come out do not overlap.
     """
+    if not len(samples) or _is_flawless(samples, last_end_ns, metrics):
+        tally.samples += len(samples)
+        return samples
     timely = samples[~untimely(samples)]
     previous = _latest_before(timely.end_ns, last_end_ns)
     repeats = timely.end_ns <= previous
@@ -107,11 +110,26 @@ def screen(samples: Samples, last_end_ns: int, metrics: MetricSet, tally: Tally)
     return kept
 
 
+def _is_flawless(samples: Samples, last_end_ns: int, metrics: MetricSet) -> bool:
+    """Whether `screen` has nothing to do, as nearly always: told in a tenth of the time."""
+    start, end, values = samples.start_ns, samples.end_ns, samples.values
+    length = end - start
+    most = values.max()
+    return bool(
+        (not last_end_ns or start[0] == last_end_ns)
+        and (start[1:] == end[:-1]).all()
+        and length.min() > 0
+        and end[-1] - start[0] <= TOO_LONG_NS
+        and values.min() >= 0
+        and (most < SATURATED or (most < np.inf and (values != SATURATED).all()))
+        and metrics.within_ceilings(values, length)
+    )
+
+
 def untimely(samples: Samples) -> NDArray[np.bool_]:
-    """Which rows cannot be by their times: ending before they start, or far longer than the others."""
+    """Which rows cannot be by their times: ending before they start, or longer than any sample can be."""
     length = samples.end_ns - samples.start_ns
-    typical = float(np.median(length)) if len(samples) else 0.0
-    out: NDArray[np.bool_] = (length <= 0) | (length > TOO_LONG * max(typical, 1.0))
+    out: NDArray[np.bool_] = (length <= 0) | (length > TOO_LONG_NS)
     return out
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +37,20 @@ def environment(**variables: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), **variables}
 
 
-def cufall(*words: str, timeout: float = 20.0, **variables: str) -> subprocess.CompletedProcess[str]:
+def cufall(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    return subprocess.run(
-        command(*words),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="surrogateescape",
-        timeout=timeout,
-        env=environment(**variables),
-        check=False,
-    )
+    return together([(words, variables)])[0]
+
+
+def together(runs: Sequence[tuple[Sequence[str], dict[str, str]]]) -> list[subprocess.CompletedProcess[str]]:
+    """Run several commands, each with variables of its own, to their ends."""
+    text = {"encoding": "utf-8", "errors": "surrogateescape"}
+    running = [start(*words, env=environment(**variables), **text) for words, variables in runs]
+    ended = []
+    for process in running:
+        out, error = process.communicate(timeout=20)
+        ended.append(subprocess.CompletedProcess(process.args, process.returncode, out, error))
+    return ended
 
 
 def start(*words: str, **settings: Any) -> subprocess.Popen[str]:

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from datetime import datetime
 from pathlib import Path
@@ -24,13 +25,14 @@ import psutil
 import pytest
 
 from cufall_py import cli
-from tests.scripted import ROOT, command, cufall, environment, fault, rings, script, soon, start, workers
+from tests.scripted import ROOT, command, cufall, environment, fault, rings, script, soon, start, together, workers
 
 SHORT = ("--frame-us", "20000", "--duration-sec", "0.1")
 HEADER = (
     "time,start_ns,gpu,uuid,metric,mean,min,max,samples_expected,samples_got,coverage,sample_us,source,counters,asked"
 )
 ROW = re.compile(r"^\d\d:\d\d:\d\d\.\d{6} g0\(  50%\) [\u2800-\u28ff]{32}$")
+COUNTER = "sm__pipe_tensor_cycles_active.avg"
 ENDED = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
@@ -46,19 +48,16 @@ def rows_of(text: str) -> list[dict[str, str]]:
 # What can be asked for
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_every_option_is_taken(source: str) -> None:
+    lines = (
         "--devices all --no-denominator --full-scale 0 --trigger time --width 8 --no-labels --color --no-flush",
         "--metric sm --metric dram --devices 0 --full-scale 4 --sample-us 1000 --decode-us 20000",
-        "--metric sm__pipe_tensor_cycles_active.avg --denominator gr__cycles_elapsed.max --color --hw-buffer-mb 250",
-        "--metric sm__pipe_tensor_cycles_active.avg --raw --buffer-samples 4096",
+        f"--metric {COUNTER} --denominator gr__cycles_elapsed.max --color --hw-buffer-mb 250",
+        f"--metric {COUNTER} --raw --buffer-samples 4096",
         "--trigger sysclk --sysclk-cycles 1000000",
-    ],
-)
-def test_every_option_is_taken(source: str, words: str) -> None:
-    ended = cufall("--source", source, *SHORT, *shlex.split(words))
-    assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 5), ended.stderr
+    )
+    for ended in together([(["--source", source, *SHORT, *shlex.split(line)], {}) for line in lines]):
+        assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 5), ended.stderr
 
 
 def test_live_is_the_verb_of_no_verb(source: str) -> None:
@@ -212,9 +211,6 @@ def test_variables_do_what_the_options_do(source: str) -> None:
     )
     assert len(ended.stdout.splitlines()) == 5
     assert re.search(r" g0\.tensor\(  50%\) \S\S g0\.sm\(<\.01%\) \S\S$", ended.stdout.splitlines()[0])
-
-
-COUNTER = "sm__pipe_tensor_cycles_active.avg"
 
 
 @pytest.mark.parametrize(
@@ -375,17 +371,18 @@ def test_a_slow_reader_stalls_nothing(source: str) -> None:
 # Exit codes
 
 
-@pytest.mark.parametrize(
-    ("kind", "gpus", "code", "frames"),
-    [("denied", [0, 1], 1, 0), ("owned", [0, 1], 1, 0), ("denied", [1], 4, 5), ("owned", [0], 4, 5)],
-)
-def test_refused_counters(tmp_path: Path, kind: str, gpus: list[int], code: int, frames: int) -> None:
-    source = script(tmp_path, gpus=2, faults=[fault(gpu, kind) for gpu in gpus])
-    ended = cufall("--source", source, *SHORT)
-    assert (ended.returncode, len(ended.stdout.splitlines())) == (code, frames)
-    assert "Traceback" not in ended.stderr
-    assert f"scripted to be {kind}" in ended.stderr
-    assert "<.01%" not in ended.stdout
+REFUSED = [("denied", [0, 1], 1, 0), ("owned", [0, 1], 1, 0), ("denied", [1], 4, 5), ("owned", [0], 4, 5)]
+"""What happens to which of two GPUs; the exit code and the number of frames that come of it."""
+
+
+def test_refused_counters(tmp_path: Path) -> None:
+    sources = [script(tmp_path, gpus=2, faults=[fault(gpu, kind) for gpu in gpus]) for kind, gpus, _, _ in REFUSED]
+    all_ended = together([(["--source", source, *SHORT], {}) for source in sources])
+    for ended, (kind, _, code, frames) in zip(all_ended, REFUSED, strict=True):
+        assert (ended.returncode, len(ended.stdout.splitlines())) == (code, frames)
+        assert "Traceback" not in ended.stderr
+        assert f"scripted to be {kind}" in ended.stderr
+        assert "<.01%" not in ended.stdout
 
 
 # Signals
@@ -400,12 +397,11 @@ def test_signals_end_it_in_order_at_any_moment(source: str, tmp_path: Path, ring
         running = {number: start(*words, str(path), stdout=subprocess.DEVNULL) for number, path in paths.items()}
         for number, process in running.items():
             soon(lambda: has_its_handlers(process.pid))  # noqa: B023
-            time.sleep(dice.uniform(0, 0.4))
-            process.send_signal(number)
+            threading.Timer(dice.uniform(0, 0.7), process.send_signal, (number,)).start()
         began = time.monotonic()
         for number, process in running.items():
             _, error = process.communicate(timeout=5)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 0.7 + 2
             assert process.returncode == ENDED[number], error
             assert [line for line in error.splitlines() if " samples in " not in line] == []
             is_whole_csv(paths[number])
@@ -514,26 +510,28 @@ class Terminal:
 # Encodings, colours, places
 
 
-@pytest.mark.parametrize(
-    ("variables", "dots"),
-    [
-        ({"LC_ALL": "C"}, True),
-        ({"LC_ALL": "POSIX"}, True),
-        ({"LC_ALL": "C.UTF-8", "PYTHONUTF8": "0"}, True),
-        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, False),
-        ({"PYTHONIOENCODING": "ascii"}, False),
-        ({"PYTHONIOENCODING": "latin-1"}, False),
-        ({"PYTHONIOENCODING": "cp1252"}, False),
-        ({"PYTHONIOENCODING": "utf-8"}, True),
-    ],
-)
-def test_every_encoding_gets_a_band_it_can_show(tmp_path: Path, variables: dict[str, str], dots: bool) -> None:
-    source = script(tmp_path, gpus=2, faults=[fault(1, "denied")])
-    ended = cufall("--source", source, *SHORT, "--width", "4", **variables)
-    assert ended.returncode == 4
-    bands = "\u28b8\u28b8\u28b8\u28b8 g1(   --) \u00b7\u00b7\u00b7\u00b7" if dots else "==== g1(   --) ????"
-    assert {line.split(" ", 1)[1] for line in ended.stdout.splitlines()} == {f"g0(  50%) {bands}"}
-    assert "Traceback" not in ended.stderr
+ENCODINGS: list[tuple[dict[str, str], bool]] = [
+    ({"LC_ALL": "C"}, True),
+    ({"LC_ALL": "POSIX"}, True),
+    ({"LC_ALL": "C.UTF-8", "PYTHONUTF8": "0"}, True),
+    ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, False),
+    ({"PYTHONIOENCODING": "ascii"}, False),
+    ({"PYTHONIOENCODING": "latin-1"}, False),
+    ({"PYTHONIOENCODING": "cp1252"}, False),
+    ({"PYTHONIOENCODING": "utf-8"}, True),
+]
+"""And whether they have Braille."""
+BRAILLE_BANDS = "g0(  50%) \u28b8\u28b8\u28b8\u28b8 g1(   --) \u00b7\u00b7\u00b7\u00b7"
+ASCII_BANDS = "g0(  50%) ==== g1(   --) ????"
+
+
+def test_every_encoding_gets_a_band_it_can_show(tmp_path: Path) -> None:
+    words = ["--source", script(tmp_path, gpus=2, faults=[fault(1, "denied")]), *SHORT, "--width", "4"]
+    all_ended = together([(words, variables) for variables, _ in ENCODINGS])
+    for ended, (variables, dots) in zip(all_ended, ENCODINGS, strict=True):
+        bands = {line.split(" ", 1)[1] for line in ended.stdout.splitlines()}
+        assert bands == {BRAILLE_BANDS if dots else ASCII_BANDS}, variables
+        assert (ended.returncode, "Traceback" in ended.stderr) == (4, False)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -545,10 +543,11 @@ def test_a_name_that_cannot_be_encoded_is_no_error(source: str, encoding: str) -
     assert "4e16" in ended.stdout
 
 
-@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1", "CI": "1"}])
-def test_colour_comes_when_asked_for_and_only_then(source: str, variables: dict[str, str]) -> None:
-    assert "\x1b" not in cufall("--source", source, *SHORT, **variables).stdout
-    assert "\x1b[38;5;" in cufall("--source", source, *SHORT, "--color", **variables).stdout
+def test_colour_comes_when_asked_for_and_only_then(source: str) -> None:
+    variables: tuple[dict[str, str], ...] = ({"NO_COLOR": "1"}, {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1", "CI": "1"})
+    words = ["--source", source, *SHORT]
+    assert not any("\x1b" in ended.stdout for ended in together([(words, v) for v in variables]))
+    assert all("\x1b[38;5;" in ended.stdout for ended in together([([*words, "--color"], v) for v in variables]))
 
 
 def test_no_escape_reaches_a_terminal_unasked(source: str) -> None:
@@ -558,10 +557,11 @@ def test_no_escape_reaches_a_terminal_unasked(source: str) -> None:
     assert b"\x1b" not in text
 
 
-@pytest.mark.parametrize("width", [1, 1000])
-def test_widths(source: str, width: int) -> None:
-    ended = cufall("--source", source, *SHORT, "--width", str(width))
-    assert {len(line.split()[-1]) for line in ended.stdout.splitlines()} == {width}
+def test_widths(source: str) -> None:
+    widths = (1, 1000)
+    all_ended = together([(["--source", source, *SHORT, "--width", str(width)], {}) for width in widths])
+    for ended, width in zip(all_ended, widths, strict=True):
+        assert {len(line.split()[-1]) for line in ended.stdout.splitlines()} == {width}
 
 
 def test_without_labels_there_are_bands_alone(source: str) -> None:

@@ -314,7 +314,7 @@ def test_a_second_metric_above_its_peak_takes_the_sample_along() -> None:
 def test_an_end_far_in_the_future_does_not_make_all_that_follows_a_duplicate() -> None:
     whole = steady(EPOCH, MS, 10, 0.5)
     ends = whole.end_ns.copy()
-    ends[4] += 3_600_000 * MS
+    ends[4] += 7_200_000 * MS
     tally = Tally()
     kept = screen(Samples(whole.start_ns, ends, whole.values), EPOCH, tensor_set(), tally)
     assert len(kept) == 9

@@ -28,7 +28,7 @@ def without_times(batch: Samples, starts: slice, ends: slice) -> Samples:
 
 def laid_out(batch: Samples, last_end_ns: int = 0) -> tuple[Samples, Tally]:
     tally = Tally()
-    return lay_out(batch, last_end_ns, ASKED, tally), tally
+    return lay_out(batch, last_end_ns, ASKED, 3 * ASKED // 2, tally), tally
 
 
 def assert_contiguous(batch: Samples) -> None:

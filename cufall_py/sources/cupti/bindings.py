@@ -90,10 +90,9 @@ class BoundPm:
         self._running = True
 
     def decode(self) -> Decoded:
-        with _named("PmSamplingCounterDataImageInitialize"):
-            c.pm_sampling_counter_data_image_initialize(self._reset.ptr)
         overflow = False
         try:
+            c.pm_sampling_counter_data_image_initialize(self._reset.ptr)
             c.pm_sampling_decode_data(self._decode.ptr)
         except c.cuptiError as error:
             failure = _translated("PmSamplingDecodeData", error)
@@ -102,9 +101,11 @@ class BoundPm:
             overflow = True
         c.pm_sampling_get_counter_data_info(self._info.ptr)
         samples = int(self._info.num_completed_samples)
-        with _named("EvaluateToGpuValues"):
+        try:
             deque(map(c.profiler_host_evaluate_to_gpu_values, self._evaluations[:samples]), 0)
             deque(map(c.pm_sampling_counter_data_get_sample_info, self._infos[:samples]), 0)
+        except c.cuptiError as error:
+            raise _translated("EvaluateToGpuValues", error) from None
         full = self._decode.decode_stop_reason == _FULL
         return Decoded(samples, full, overflow or bool(self._decode.overflow))
 

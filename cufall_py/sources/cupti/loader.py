@@ -51,7 +51,7 @@ def load() -> Libraries:
 
 
 def let_go_of_target() -> None:
-    """Drop this process's own hold of libnvperf_target, once sampling runs.
+    """Drop this process's own hold of libnvperf_target, once the GPU is taken and its set scheduled.
 
     It is opened so that whoever asks for it by name gets this one. CUPTI 13.5 samples without it, and it
     takes 112 MB; if CUPTI did take it, the linker's count keeps it where it is.

@@ -12,7 +12,7 @@ from cufall_py.errors import Unsupported, UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import Plan
 from cufall_py.resolve import chip_note, resolve
-from cufall_py.samples import Samples, Tally
+from cufall_py.samples import TOO_LONG_NS, Samples, Tally
 from cufall_py.sources import Opened
 
 from . import loader
@@ -63,8 +63,10 @@ class CuptiSource:
 
     def read(self) -> Samples:
         try:
-            early, self._early = self._early, self._early[:0]
-            return Samples.join([early, self._drain()])
+            samples = self._drain()
+            if len(self._early):
+                samples, self._early = Samples.join([self._early, samples]), self._early[:0]
+            return samples
         except CuptiError as error:
             raise explain(error, self.device) from None
 
@@ -78,11 +80,11 @@ class CuptiSource:
         chip = self._pm.enable()
         self._metrics = self._scheduled(resolve(self.plan.wanted, chip), chip)
         self._notes += filter(None, [chip_note(self.plan.wanted, chip)])
+        libraries = loader.mapped()
+        loader.let_go_of_target()  # before the hardware buffer is taken, so that both are never held at once
         self._start()
         self._see_samples()
         metrics = self._with_peaks()
-        libraries = loader.mapped()
-        loader.let_go_of_target()
         return Opened(
             device=self.device.of_chip(chip),
             metrics=metrics,
@@ -158,7 +160,7 @@ class CuptiSource:
                 self._pm.enable()
                 self._pm.schedule(self._metrics.counters)
             else:
-                self._config, self._period_ns = config, config.interval if config.time_trigger else 0
+                self._config = config
                 self._say_trigger()
                 self._pm.start()
                 return
@@ -207,7 +209,7 @@ class CuptiSource:
             parts.append(self._taken(found.samples))
             if found.overflow or not found.image_full:
                 break
-        samples = self._timed(Samples.join(parts))
+        samples = self._timed(parts[0] if len(parts) == 1 else Samples.join(parts))
         if len(samples):
             self._last_end_ns = int(samples.end_ns[-1])
         if found.overflow:
@@ -215,10 +217,13 @@ class CuptiSource:
         return samples
 
     def _timed(self, samples: Samples) -> Samples:
+        if self._config.time_trigger:
+            period_ns = self._config.interval
+            return lay_out(samples, self._last_end_ns, period_ns, 3 * period_ns // 2, self.tally)
         known = (samples.start_ns > 0) & (samples.end_ns > samples.start_ns)
         if known.any():
             self._period_ns = int(np.median(samples.end_ns[known] - samples.start_ns[known]))
-        return lay_out(samples, self._last_end_ns, self._period_ns, self.tally)
+        return lay_out(samples, self._last_end_ns, self._period_ns, TOO_LONG_NS, self.tally)
 
     def _taken(self, count: int) -> Samples:
         pm = self._pm
