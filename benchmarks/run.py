@@ -69,6 +69,9 @@ class Bench:
     source: str = "cupti"
     seconds: float = 300.0
     blocks: int = 12
+    counters: tuple[str, ...] = (PLAIN, REALTIME)
+    keep: Callable[[str, Figures], None] = lambda name, figures: None
+    """Takes what a part has so far, in case it is cut short."""
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="cufall-bench-")))
 
     @property
@@ -184,13 +187,13 @@ def worker_cpu(bench: Bench) -> Figures:
     """Floor, worker, floor: processor share of a core at equal counters, samples and decodes a second."""
     out: Figures = {}
     with bench.load(*GEMM):
-        for counter in (PLAIN, REALTIME):
+        for counter in bench.counters:
             for sample_us, decode_us in EQUAL_WORK:
                 out[f"{counter} {sample_us} {decode_us}"] = beside_floor(bench, counter, sample_us, decode_us)
     return out
 
 
-def beside_floor(bench: Bench, counter: str, sample_us: int, decode_us: int, seconds: float = 2.5) -> Figures:
+def beside_floor(bench: Bench, counter: str, sample_us: int, decode_us: int, seconds: float = 2.0) -> Figures:
     counters = (counter, ELAPSED)
     before = bench.run_floor(counters, sample_us, decode_us, seconds)
     worker = run_worker(bench, counter, sample_us, decode_us, seconds)
@@ -361,12 +364,13 @@ def help_time(times: int = 5) -> Figures:
 
 
 def losses(bench: Bench) -> Figures:
-    """Samples got, lost and expected: long at 1 kHz, 30 s at 10 kHz, 3 s beyond what can be kept up with."""
-    out: Figures = {"seconds": bench.seconds}
-    for sample_us, seconds in ((1000, bench.seconds), (100, min(bench.seconds, 30.0)), (20, 3.0)):
-        out[f"{sample_us} us"] = count_samples(bench, sample_us, seconds)
-        print(f"losses {sample_us} us: {out[f'{sample_us} us']['lost']} lost", file=sys.stderr, flush=True)
-    return out
+    """Samples got, lost and expected over a long run at 1 kHz."""
+    return {"1000 us": count_samples(bench, 1000, bench.seconds)}
+
+
+def losses_fast(bench: Bench) -> Figures:
+    """The same for 30 s at 10 kHz, and for 3 s beyond what can be kept up with."""
+    return {f"{us} us": count_samples(bench, us, min(bench.seconds, s)) for us, s in ((100, 30.0), (20, 3.0))}
 
 
 def count_samples(bench: Bench, sample_us: int, seconds: float) -> Figures:
@@ -386,15 +390,21 @@ def count_samples(bench: Bench, sample_us: int, seconds: float) -> Figures:
         while time.monotonic() < until:
             if len(memories) * 10 <= time.monotonic() - began:
                 memories.append(memory_mb(worker) | {"reader": memory_mb(os.getpid())["now"]})
-            name, size = work[len(edges) % len(work)] if seconds > 5 else GEMM
+            name, size = work[len(memories) % len(work)] if seconds > 5 else GEMM
             bench.loads.run(name, size, min(5.0, until - time.monotonic()))
             now = time.time_ns()
             next(frame for frame in frames if frame.end_ns > now)
-        tally, overwritten = session.gpus[0].tally, session.cost().overwritten
-    span = edges[-1][1] - edges[0][0]
-    expected = span / (1000 * sample_us)
+            found = counted(session, (edges[0][0], edges[-1][1]), 1000 * sample_us) | {"memory_mb": memories}
+            bench.keep(f"losses so far, {sample_us} us", found)
+    return found
+
+
+def counted(session: Session, span: tuple[int, int], period_ns: int) -> Figures:
+    """What a session got and lost of the samples that the time from its first to its last has."""
+    tally, span_ns = session.gpus[0].tally, span[1] - span[0]
+    expected = span_ns / period_ns
     return {
-        "span_s": span / 1e9,
+        "span_s": span_ns / 1e9,
         "got": tally.samples,
         "lost": tally.lost,
         "lost_s": tally.lost_ns / 1e9,
@@ -406,9 +416,8 @@ def count_samples(bench: Bench, sample_us: int, seconds: float) -> Figures:
         "late_decodes": tally.late,
         "latest_ms": tally.late_ns / 1e6,
         "decodes": tally.decodes,
-        "overwritten": overwritten,
-        "cpu_pct": 100 * tally.cpu_ns / span,
-        "memory_mb": memories,
+        "overwritten": session.cost().overwritten,
+        "cpu_pct": 100 * tally.cpu_ns / span_ns,
     }
 
 
@@ -454,6 +463,46 @@ def off_on(bench: Bench, load: tuple[str, int], plan: Plan, blocks: int) -> Figu
         "clocks": {"off": mean_readings(off), "on": mean_readings(on)},
         "samples": samples,
     }
+
+
+def target_floor(bench: Bench) -> Figures:
+    """The same of the GEMM loop with longer stretches, and with the floor in cufall's place every other time."""
+    settle_s, seconds = (0.8, 1.6) if bench.real else (0.1, 0.3)
+    blocks: dict[str, list[Block]] = {"off": [], "cufall": [], "floor": []}
+    with launched(bench.source, bench.blocks) as ready:
+        bench.loads.begin(*GEMM, 1e6)
+        try:
+            time.sleep(3.0 if bench.real else 0.5)
+            for process in ready:
+                blocks["off"].append(block(bench, None, settle_s, seconds))
+                with Session(bench.plan(), process=process) as session:
+                    blocks["cufall"].append(block(bench, session, settle_s, seconds))
+                blocks["off"].append(block(bench, None, settle_s, seconds))
+                with floor_runs(bench, settle_s + seconds + 1.5):
+                    blocks["floor"].append(block(bench, None, settle_s + 0.5, seconds))
+            blocks["off"].append(block(bench, None, settle_s, seconds))
+        finally:
+            answer = bench.loads.end()
+    rates = {state: np.array([rate(answer["marks"], a, b) for a, b, _ in found]) for state, found in blocks.items()}
+    around = (rates["off"][:-1] + rates["off"][1:]) / 2
+    return {
+        "cufall": interval(rates["cufall"] / around[0::2]),
+        "floor": interval(rates["floor"] / around[1::2]),
+        "clocks": {state: mean_readings(found) for state, found in blocks.items()},
+        "rates": {state: found.tolist() for state, found in rates.items()},
+    }
+
+
+@contextmanager
+def floor_runs(bench: Bench, seconds: float) -> Iterator[None]:
+    """The floor at cufall's default periods, from before to after what is done meanwhile."""
+    if not bench.real:
+        yield
+        return
+    command = [*bench.floor, "25000", "200000", str(seconds), REALTIME, ELAPSED]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    yield
+    process.wait()
 
 
 @contextmanager
@@ -578,7 +627,19 @@ def eight_gpus(bench: Bench, burn_ms: float, faults: list[dict[str, Any]], secon
 
 
 PARTS: dict[str, Callable[[Bench], Figures]] = {
-    part.__name__: part for part in (target, worker_cpu, memory, whole_cost, frame_age, first_frame, eight, losses)
+    part.__name__: part
+    for part in (
+        target,
+        target_floor,
+        worker_cpu,
+        memory,
+        whole_cost,
+        frame_age,
+        first_frame,
+        eight,
+        losses_fast,
+        losses,
+    )
 }
 """In the order they run: `target` first, while nothing has woken the GPU yet."""
 
@@ -599,8 +660,11 @@ def main() -> None:
     parser.add_argument("--source", default="cupti")
     parser.add_argument("--seconds", type=float, default=300.0, help="how long the run at 1 kHz takes [300]")
     parser.add_argument("--blocks", type=int, default=12, help="on-blocks of each load in target [12]")
+    parser.add_argument("--counter", choices=(PLAIN, REALTIME), action="append", help="of worker_cpu [both]")
     given = parser.parse_args()
-    bench, report = Bench(given.source, given.seconds, given.blocks), Report(given.out)
+    counters = tuple(given.counter or (PLAIN, REALTIME))
+    bench, report = Bench(given.source, given.seconds, given.blocks, counters), Report(given.out)
+    bench.keep = report.save
     report.save("machine", machine())
     for name in given.only.split(","):
         began = time.monotonic()

@@ -200,3 +200,10 @@ def test_a_plain_metric_has_no_percent_sign() -> None:
 def test_rows_are_all_of_one_width(means: list[float]) -> None:
     text = row(frame_of([[mean] for mean in means]), [0, 1], [metric()], 8, labels=True, colour=False)
     assert len(text) == len("23:26:27.507739 g0(5.00%) ________ g1(  31%) ________")
+
+
+@pytest.mark.parametrize(
+    ("mean", "text"), [(NAN, "????"), (0.0, "    "), (0.125, "...."), (0.5, "===="), (0.875, "####"), (1.0, "@@@@")]
+)
+def test_without_braille_a_cell_shows_how_many_dots_are_lit(mean: float, text: str) -> None:
+    assert band(mean, 4, colour=False, ascii_only=True) == text
