@@ -1,8 +1,8 @@
 """Short names: which counters mean `tensor`, `sm`, `dram`, ... on which chip.
 
-A chip is known by its family. A recipe marked verified agreed, on that chip, with the plain counter and
-with Nsight Compute (docs/accuracy.md); for every other chip the plain spelling of CUPTI's tables is taken
-and shown as not verified. `_realtime` spellings are counted once a TPC instead of once an SM sub-partition:
+A chip is known by its family. What VERIFIED lists agreed, on that chip, with the plain counter and with
+Nsight Compute, or with the bytes that were moved (docs/accuracy.md); all else is the plain spelling of
+CUPTI's tables and shown as not verified. `_realtime` spellings are counted once a TPC instead of once an SM sub-partition:
 a third of the bytes a sample, and what keeps a set of several cheap to decode (docs/benchmarks.md).
 """
 
@@ -21,7 +21,6 @@ class Recipe:
     counters: tuple[str, ...]
     elapsed: str
     peak_of: tuple[str, ...]
-    verified: bool = False
 
 
 Table = dict[str, "Recipe | str"]
@@ -125,6 +124,23 @@ FAMILIES: dict[str, Table] = {
     "GB10B": {**COMMON, **UNIFIED},
     "GB20B": {**COMMON, **UNIFIED, **SUBPIPES},
 }
+VERIFIED: dict[str, tuple[str, ...]] = {
+    "GH100": (
+        "tensor",
+        "sm",
+        "dram",
+        "issue",
+        "fma",
+        "alu",
+        "pcie.rx",
+        "pcie.tx",
+        "tensor.hmma",
+        "tensor.imma",
+        "tensor.dmma",
+        "occupancy",
+    )
+}
+"""By family: the short names that were checked on hardware."""
 CHIPS = {
     "GA100": "GA100",
     "GA10": "GA10x",
@@ -150,3 +166,8 @@ def table(chip: str) -> Table:
     """Short names on this chip; empty if its family is unknown."""
     known = family(chip)
     return FAMILIES[known] if known else {}
+
+
+def verified(name: str, chip: str) -> bool:
+    """Whether this short name was checked on hardware of this chip's family."""
+    return name in VERIFIED.get(family(chip) or "", ())

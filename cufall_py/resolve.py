@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from .errors import UsageError
 from .metrics import TIME, Metric, MetricSet
-from .presets import SHORT_NAMES, Recipe, family, table
+from .presets import SHORT_NAMES, family, table, verified
 
 ROLLUPS = ("avg", "sum", "min", "max")
 
@@ -46,12 +46,6 @@ def resolve(wanted: Wanted, chip: str) -> MetricSet:
     if wanted.denominator:
         counters.append(wanted.denominator)
     return MetricSet(tuple(dict.fromkeys(counters)), metrics)
-
-
-def verified(name: str, chip: str) -> bool:
-    """Whether this short name was checked on hardware of this chip's family."""
-    recipe = table(chip).get(name)
-    return isinstance(recipe, Recipe) and recipe.verified
 
 
 def is_elapsed(counter: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cufall_py.errors import UsageError
-from cufall_py.presets import FAMILIES, SHORT_NAMES, Recipe, family, table
+from cufall_py.presets import FAMILIES, SHORT_NAMES, VERIFIED, Recipe, family, table, verified
 from cufall_py.resolve import Wanted, resolve
 
 DATA = Path(__file__).parent / "data"
@@ -88,5 +88,6 @@ def test_an_unknown_chip_has_no_short_names_but_takes_cuptis_own() -> None:
 
 
 def test_only_what_was_read_on_hardware_is_called_verified() -> None:
-    verified = {chip for chip, rows in FAMILIES.items() for r in rows.values() if isinstance(r, Recipe) and r.verified}
-    assert verified <= {"GH100"}
+    assert set(VERIFIED) == {"GH100"}
+    assert all(isinstance(table("GH100")[name], Recipe) for name in VERIFIED["GH100"])
+    assert verified("tensor", "GH100") and not verified("fp64", "GH100") and not verified("tensor", "GA100")
