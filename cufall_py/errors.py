@@ -56,18 +56,16 @@ class Unsupported(SourceError):
     """This GPU, platform or counter set cannot be sampled."""
 
 
-ERRORS: dict[str, type[CufallError]] = {
-    kind.__name__: kind
-    for kind in (
-        CufallError,
-        UsageError,
-        InvalidMeasurement,
-        SourceError,
-        LibraryProblem,
-        NoGpu,
-        CountersDenied,
-        CountersOwned,
-        Unsupported,
-    )
-}
-"""By name, so that an error crosses a pipe and is raised again as what it was."""
+def as_json(error: CufallError) -> dict[str, str]:
+    """An error as it crosses a pipe."""
+    return {"kind": type(error).__name__, "text": str(error)}
+
+
+def from_json(data: dict[str, str]) -> CufallError:
+    """The error that crossed a pipe, as what it was."""
+    return _kinds(CufallError).get(data["kind"], SourceError)(data["text"])
+
+
+def _kinds(base: type[CufallError]) -> dict[str, type[CufallError]]:
+    below = [kind for child in base.__subclasses__() for kind in _kinds(child).values()]
+    return {kind.__name__: kind for kind in (base, *below)}

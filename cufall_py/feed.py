@@ -15,7 +15,7 @@ from typing import Any
 
 from . import sampler
 from .devices import Device
-from .errors import CufallError, SourceError
+from .errors import CufallError, SourceError, from_json
 from .launch import launch
 from .metrics import MetricSet
 from .plan import Plan
@@ -234,7 +234,7 @@ class LiveFeed:
     def _handle(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         if kind == "failed":
-            raise sampler.error_from(event["error"])
+            raise from_json(event["error"])
         if kind == "devices":
             self._on_devices([Device(**device) for device in event["devices"]])
         else:
@@ -264,7 +264,7 @@ class LiveFeed:
         gpu.attach(reader, opened)
 
     def _on_error(self, gpu: Gpu, event: dict[str, Any]) -> None:
-        gpu.error = sampler.error_from(event["error"])
+        gpu.error = from_json(event["error"])
         if self._under_way:
             self._say(f"{gpu.error}; it gives no more samples")
             gpu.detach()

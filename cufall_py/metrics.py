@@ -44,12 +44,26 @@ class Metric:
 
     @property
     def formula(self) -> str:
-        """What was really read, as text."""
+        """What was really read, as text; empty for nothing."""
+        if self.absent:
+            return ""
         top = "+".join(self.counters)
         if self.rate:
             return top if self.peak == 1 else f"{top}/{self.peak:g}"
         peak = "" if self.peak == 1 else f"{self.peak:g}*"
         return f"{'(' + top + ')' if len(self.counters) > 1 else top}/({peak}{self.elapsed})"
+
+    @property
+    def absent(self) -> bool:
+        """Whether this GPU has no counters for it: it reads NaN, and keeps its place among the others."""
+        return not self.counters
+
+    @property
+    def peak_unknown(self) -> bool:
+        return bool(np.isnan(self.peak)) and not self.absent
+
+    def made_absent(self) -> Metric:
+        return replace(self, counters=(), elapsed=TIME, peak_of=(), peak=1.0, rate=False)
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,8 @@ class MetricSet:
     metrics: tuple[Metric, ...]
     _numerators: Floats = field(init=False, repr=False, compare=False)
     _denominators: Floats = field(init=False, repr=False, compare=False)
-    _most: Floats = field(init=False, repr=False, compare=False)
+    _capped: Floats = field(init=False, repr=False, compare=False)
+    _caps: Floats = field(init=False, repr=False, compare=False)
     _rates: NDArray[np.intp] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -70,13 +85,13 @@ class MetricSet:
         for k, metric in enumerate(self.metrics):
             for name in metric.counters:
                 top[column[name], k] = 1
-            bottom[column[metric.elapsed], k] = metric.peak
-        with np.errstate(invalid="ignore"):
-            most = np.where(bottom > 0, bottom * self.ceilings(), 0.0)
+            bottom[column[metric.elapsed], k] = np.nan if metric.absent else metric.peak
+        capped = [k for k, m in enumerate(self.metrics) if m.bounded and not (m.absent or m.peak_unknown)]
         rates = [column[m.counters[0]] for m in self.metrics if m.rate]
         object.__setattr__(self, "_numerators", top)
         object.__setattr__(self, "_denominators", bottom)
-        object.__setattr__(self, "_most", most)
+        object.__setattr__(self, "_capped", top[:, capped])
+        object.__setattr__(self, "_caps", TOLERANCE * bottom[:, capped])
         object.__setattr__(self, "_rates", np.array(rates, np.intp))
 
     def extend(self, values: Floats, duration_ns: NDArray[np.int64]) -> Floats:
@@ -105,24 +120,24 @@ class MetricSet:
     def within_ceilings(self, values: Floats, duration_ns: NDArray[np.int64]) -> bool:
         """Whether no sample reads more than can be believed."""
         totals = self.extend(values, duration_ns)
-        return bool((totals @ self._numerators <= totals @ self._most).all())
+        return bool((totals @ self._capped <= totals @ self._caps).all())
 
     def with_peaks(self, peaks: dict[str, float]) -> MetricSet:
         """The same set, each unknown peak filled in from `peaks` (by counter name)."""
-        told = tuple(
-            replace(m, peak=sum(peaks[name] for name in m.peak_of)) if np.isnan(m.peak) else m for m in self.metrics
-        )
-        return MetricSet(self.counters, told)
+        told = (replace(m, peak=sum(peaks[name] for name in m.peak_of)) if m.peak_unknown else m for m in self.metrics)
+        return MetricSet(self.counters, tuple(told))
 
     def unknown_peaks(self) -> list[str]:
         """Counters whose peak the chip has yet to tell."""
-        return sorted({name for m in self.metrics if np.isnan(m.peak) for name in m.peak_of})
+        return sorted({name for m in self.metrics if m.peak_unknown for name in m.peak_of})
 
     def without(self, counters: Sequence[str]) -> MetricSet:
-        """The metrics that can do without `counters`, and what they read."""
+        """The same metrics, those that cannot do without `counters` made absent; what only they read is not read."""
         gone = set(counters)
-        kept = tuple(m for m in self.metrics if not gone & {*m.counters, m.elapsed})
-        return MetricSet(tuple(c for c in self.counters if c not in gone), kept)
+        left = tuple(m.made_absent() if gone & {*m.counters, m.elapsed} else m for m in self.metrics)
+        read = {name for m in left for name in (*m.counters, m.elapsed)}
+        unread = {name for m in self.metrics for name in (*m.counters, m.elapsed)} - read
+        return MetricSet(tuple(c for c in self.counters if c not in gone | unread), left)
 
     def to_json(self) -> dict[str, object]:
         return {"counters": list(self.counters), "metrics": [asdict(m) for m in self.metrics]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .metrics import TIME
 from .resolve import is_elapsed
 from .samples import Samples
 from .sources import Opened
@@ -18,7 +19,7 @@ def pair_note(opened: Opened, samples: Samples) -> str:
     totals = dict(zip(counters, samples.values.sum(axis=0).tolist(), strict=True))
     for metric in opened.metrics.metrics:
         denominator = metric.asked.partition("/")[2]
-        if metric.plain or not is_elapsed(denominator) or not totals.get(denominator):
+        if metric.plain or metric.elapsed == TIME or not is_elapsed(denominator) or not totals.get(denominator):
             continue
         clocks = totals[metric.elapsed] / totals[denominator]
         if metric.peak == 1 and abs(clocks - 1) < MOST_RATIO_OFF:

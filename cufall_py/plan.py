@@ -14,6 +14,8 @@ RECORD_BYTES = 16 * 1024
 """Hardware buffer taken by a sample: 11.4 KB of a two-counter set on H200, rounded up (docs/benchmarks.md)."""
 MOST_BUFFER_BYTES = 64 << 20
 LEAST_BUFFER_BYTES = 4 << 20
+LEAST_DECODE_NS = 5_000_000
+"""No decode is made more often than this unless it was asked for."""
 LATE_NS = 100_000_000
 """How long past its decode a frame waits for a GPU that has not come."""
 
@@ -43,7 +45,9 @@ class Plan:
 
     @property
     def decode_ns(self) -> int:
-        return 1000 * self.decode_us
+        """As asked, but before the hardware buffer is half full, and not so often that no sample can have come."""
+        half_full = self.buffer_bytes // (2 * RECORD_BYTES) * self.sample_ns
+        return max(self.sample_ns, min(1000 * self.decode_us, max(half_full, LEAST_DECODE_NS)))
 
     @property
     def image_samples(self) -> int:
@@ -55,7 +59,7 @@ class Plan:
         """Hardware buffer of a GPU: four decodes or a second, whichever is longer, within bounds."""
         if self.hw_buffer_mb:
             return self.hw_buffer_mb << 20
-        samples = max(4 * self.decode_ns, 1_000_000_000) // self.sample_ns
+        samples = max(4000 * self.decode_us, 1_000_000_000) // self.sample_ns
         return min(max(samples * RECORD_BYTES, LEAST_BUFFER_BYTES), MOST_BUFFER_BYTES)
 
     @property

@@ -2,8 +2,8 @@
 
 A chip is known by its family. What VERIFIED lists agreed, on that chip, with the plain counter and with
 Nsight Compute, or with the bytes that were moved (docs/accuracy.md); all else is the plain spelling of
-CUPTI's tables and shown as not verified. `_realtime` spellings are counted once a TPC instead of once an SM sub-partition:
-a third of the bytes a sample, and what keeps a set of several cheap to decode (docs/benchmarks.md).
+CUPTI's tables and shown as not verified. `_realtime` spellings are counted once a TPC instead of once an SM
+sub-partition: a third of the bytes a sample, and what keeps a set of several cheap to decode (docs/benchmarks.md).
 """
 
 from __future__ import annotations

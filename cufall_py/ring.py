@@ -17,7 +17,6 @@ import json
 import mmap
 import os
 import struct
-import tempfile
 import time
 import zlib
 from collections.abc import Iterator
@@ -28,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from .errors import CountersOwned, SourceError
+from .errors import SourceError
+from .ring_file import HEADER, MAGIC, READER_BYTE, WRITER_BYTE, create, header, lock, locked
 from .samples import TALLY_FIELDS, Samples, Tally
 
-MAGIC, VERSION = b"cufall01", 1
-HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, slot bytes, slots, owner's pid, generation, heartbeat
+VERSION = 1
 HEARTBEAT_WORD = HEADER.size // 8 - 1
 INFO_AT, SLOTS_AT, SLOT_BYTES = 4096, 65536, 16384
 INFO = struct.Struct("<II")  # length, checksum
@@ -41,9 +40,6 @@ SLOT = struct.Struct("<QI" + CHECKED.format.removeprefix("<"))  # sequence, chec
 CHECKED_AT = SLOT.size - CHECKED.size
 """The checksum covers all of a slot after itself, and the sequence number."""
 DEFAULT_BYTES = 16 << 20
-WRITER_BYTE, READER_BYTE = 1 << 40, (1 << 40) + 1
-UNNAMED = ".ring-new"
-"""End of the name of a ring that is being made."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +48,6 @@ class Batch:
 
     samples: Samples
     tally: Tally
-
-
-def directory_choices() -> list[Path]:
-    """Where rings may lie, best first."""
-    if asked := os.environ.get("CUFALL_RING_DIR"):
-        return [Path(asked)]
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    roots = ["/dev/shm", *([runtime] if runtime else []), tempfile.gettempdir()]
-    return [Path(root) / f"cufall-{os.getuid()}" for root in roots if os.path.isdir(root)]
 
 
 def slot_capacity(counters: int) -> int:
@@ -75,7 +62,7 @@ class RingWriter:
     """
 
     def __init__(self, uuid: str, info: dict[str, Any], size: int = DEFAULT_BYTES, owner: int = 0) -> None:
-        self.path, self._fd = _create(uuid, size)
+        self.path, self._fd = create(uuid, size)
         self._map = mmap.mmap(self._fd, size)
         self._words = _words(self._map)
         self._slots = (size - SLOTS_AT) // SLOT_BYTES
@@ -109,7 +96,7 @@ class RingWriter:
 
     def readerless_s(self) -> float:
         """Seconds since the last reader was seen."""
-        if _locked(self._fd, READER_BYTE):
+        if locked(self._fd, READER_BYTE):
             self._readerless_since = time.monotonic()
         return time.monotonic() - self._readerless_since
 
@@ -154,10 +141,10 @@ class RingReader:
         with ExitStack() as undo:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             undo.callback(os.close, self._fd)
-            magic, version, slot_bytes, slots, self.owner, generation, _ = _header(self._fd)
+            magic, version, slot_bytes, slots, self.owner, generation, _ = header(self._fd)
             if (magic, version, slot_bytes) != (MAGIC, VERSION, SLOT_BYTES):
                 raise SourceError(f"{path}: not a ring of this version of cufall")
-            _lock(self._fd, READER_BYTE, fcntl.F_RDLCK)
+            lock(self._fd, READER_BYTE, fcntl.F_RDLCK)
             self._map = mmap.mmap(self._fd, 0, prot=mmap.PROT_READ)
             undo.callback(self._map.close)
             self._words = _words(self._map)
@@ -174,7 +161,7 @@ class RingReader:
 
     def alive(self) -> bool:
         """Whether the writer still runs."""
-        return _locked(self._fd, WRITER_BYTE)
+        return locked(self._fd, WRITER_BYTE)
 
     def heartbeat_age_s(self) -> float:
         """Seconds since the writer last wrote."""
@@ -247,111 +234,3 @@ def _unpack(copy: bytes, samples: int, counters: int) -> Samples:
 
 def _checksum(checked: bytes | memoryview, sequence: int) -> int:
     return zlib.crc32(checked, sequence & 0xFFFFFFFF)
-
-
-def _create(uuid: str, size: int) -> tuple[Path, int]:
-    failures = []
-    for directory in directory_choices():
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return _create_in(directory, uuid, size)
-        except OSError as error:
-            failures.append(f"{directory}: {error.strerror}")
-    raise SourceError(f"no place for a ring of {size >> 20} MiB ({'; '.join(failures)})")
-
-
-def _create_in(directory: Path, uuid: str, size: int) -> tuple[Path, int]:
-    """Made under another name and locked before it gets its own, so that it is never seen without a writer."""
-    path = directory / f"{uuid}.ring"
-    fd, temporary = _unnamed(directory, uuid)
-    try:
-        os.posix_fallocate(fd, 0, size)  # a full tmpfs would otherwise kill the writer later, with SIGBUS
-        _take_name(temporary, path)
-    except BaseException:
-        os.close(fd)
-        raise
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return path, fd
-
-
-def _unnamed(directory: Path, uuid: str) -> tuple[int, str]:
-    """A new locked file. Before it is locked another cufall, starting, may clear it away; then another one."""
-    while True:
-        fd, temporary = tempfile.mkstemp(dir=directory, prefix=f".{uuid}.", suffix=UNNAMED)
-        try:
-            _lock(fd, WRITER_BYTE, fcntl.F_WRLCK)
-            if os.fstat(fd).st_nlink:
-                return fd, temporary
-        except BlockingIOError:
-            pass
-        os.close(fd)
-
-
-def _take_name(temporary: str, path: Path) -> None:
-    for _ in range(10):
-        try:
-            return os.link(temporary, path)
-        except FileExistsError:
-            owner = _owner_or_unlink(path)
-            if owner is not None:
-                raise CountersOwned(f"another cufall (process {owner}) samples this GPU; end it first") from None
-    raise CountersOwned(f"{path} changes hands too fast; is cufall being started in a loop?")
-
-
-def owner_of(uuid: str) -> int | None:
-    """The process to end for the ring of this GPU to be free; None if it is."""
-    owners = [_owner_or_unlink(directory / f"{uuid}.ring") for directory in directory_choices()]
-    return next((owner for owner in owners if owner is not None), None)
-
-
-def clear_stale() -> None:
-    """Remove what a killed cufall left: files in our directories that nobody holds."""
-    for directory in directory_choices():
-        for path in (*directory.glob("*.ring"), *directory.glob(f".*{UNNAMED}")):
-            try:
-                _owner_or_unlink(path)
-            except OSError:
-                pass  # not a file, or another user's: not left by us
-
-
-def _owner_or_unlink(path: Path) -> int | None:
-    """The process that holds this ring; if none does, remove it and return None."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        _lock(fd, WRITER_BYTE, fcntl.F_WRLCK)  # held while it is removed: nobody else then removes a newer one
-        if _is_at(path, fd):
-            path.unlink()
-        return None
-    except BlockingIOError:
-        return int(_header(fd)[4])
-    finally:
-        os.close(fd)
-
-
-def _is_at(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    except FileNotFoundError:
-        return False
-
-
-def _header(fd: int) -> tuple[Any, ...]:
-    return HEADER.unpack(os.pread(fd, HEADER.size, 0).ljust(HEADER.size, b"\0"))
-
-
-def _lock(fd: int, byte: int, kind: int) -> None:
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(kind, byte))
-
-
-def _locked(fd: int, byte: int) -> bool:
-    """Whether some other open file holds this byte."""
-    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, byte))
-    return int(struct.unpack_from("h", answer)[0]) != fcntl.F_UNLCK
-
-
-def _flock(kind: int, byte: int) -> bytes:
-    return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0)

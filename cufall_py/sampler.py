@@ -1,10 +1,8 @@
-"""Sampling in processes of its own: one worker a GPU, under one supervisor.
+"""The supervisor: one process that starts a worker a GPU, and starts again those that end.
 
-The supervisor loads what every worker needs, finds the GPUs in a child (so that it never initialises the
-driver itself) and forks a worker for each. It talks in JSON lines: the plan on stdin, events on stdout;
-the end of stdin ends it. Workers write their GPU's ring and nothing else. A worker ends when the
-supervisor tells it, when the supervisor dies, when no one has read its ring for two seconds, or, by the
-kernel's alarm, when a call into the driver does not return.
+It loads what every worker needs, finds the GPUs in a child (so that it never initialises the driver
+itself) and forks a worker (worker.py) for each. It talks in JSON lines: the plan on stdin, events on
+stdout; the end of stdin ends it.
 """
 
 from __future__ import annotations
@@ -17,32 +15,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from .devices import Device, select as select_devices
-from .errors import ERRORS, CountersOwned, CufallError, NoGpu, SourceError
+from .errors import CufallError, NoGpu, SourceError, as_json, from_json
 from .plan import Plan
-from .ring import RingWriter, clear_stale, owner_of
-from .samples import Samples, Tally, screen
-from .sources import Opened, Provider, Source, provider
+from .ring_file import clear_stale
+from .sources import Provider, provider
+from .worker import AGAIN, FINAL, work
 
-T = TypeVar("T")
-READERLESS_S = 2.0
-OPEN_S, HUNG_S = 60.0, 10.0
-"""A worker that has not started after the one, or reads for longer than the other (or twenty decodes), is ended."""
 RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Waits before each restart of a worker that keeps ending."""
 STEADY_S = 30.0
 """A worker that ran this long before it ended is restarted as if it were the first time."""
-OWNED_RETRY_S = 2.0
-"""How long a GPU that another process holds is asked again: one that was just killed lets go of it soon."""
-YOUNG_NS = 1_000_000_000
-SKEW_NS = 1_000_000_000
-"""A sample that ends this far in the future does not."""
-DECODE_AFTER_NS = 2_000_000
-"""A decode comes this long after its mark, so that the sample that ends there is complete."""
 
 
 def main(source: str) -> None:
@@ -55,7 +41,7 @@ def main(source: str) -> None:
         if request:
             supervisor.run(Plan.from_json(json.loads(request)))
     except CufallError as error:
-        tell("failed", error=_error(error))
+        tell("failed", error=as_json(error))
 
 
 def tell(event: str, **fields: Any) -> None:
@@ -64,15 +50,6 @@ def tell(event: str, **fields: Any) -> None:
         os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
     except BrokenPipeError:
         pass  # the end of stdin, which follows, ends everything
-
-
-def _error(error: CufallError) -> dict[str, str]:
-    return {"kind": type(error).__name__, "text": str(error)}
-
-
-def error_from(data: dict[str, str]) -> CufallError:
-    """The error that an event carries."""
-    return ERRORS.get(data["kind"], SourceError)(data["text"])
 
 
 @dataclass
@@ -142,7 +119,7 @@ class Supervisor:
                 status = work(self._provider, worker.device, self._plan, self._tell, self._end, self._reader)
             except Exception as error:
                 # not foreseen, so without a remedy; but it must be said, and the GPU tried again
-                self._tell("lost", gpu=worker.device.ordinal, error=_error(SourceError(f"worker: {error!r}")))
+                self._tell("lost", gpu=worker.device.ordinal, error=as_json(SourceError(f"worker: {error!r}")))
             finally:
                 os._exit(status)
 
@@ -202,7 +179,7 @@ def _in_child(find: Callable[[], list[Device]]) -> Callable[[], list[Device]]:
             raise NoGpu("looking for GPUs ended the process that looked; does nvidia-smi work?")
         answer = json.loads(text)
         if isinstance(answer, dict):
-            raise error_from(answer)
+            raise from_json(answer)
         return [Device(**device) for device in answer]
 
     return wait
@@ -212,103 +189,4 @@ def _answer(find: Callable[[], list[Device]]) -> Any:
     try:
         return [device.to_json() for device in find()]
     except CufallError as error:
-        return _error(error)
-
-
-FINAL, AGAIN = 0, 3
-"""How a worker ends: not to be started again, or to be."""
-
-
-def work(provider: Provider, device: Device, plan: Plan, tell: Callable[..., None], end: int, reader: int) -> int:
-    """Sample one GPU into its ring until the pipe `end` does.
-
-    `reader`: the process to end for this GPU to be free. Returns FINAL or AGAIN.
-    """
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-    _end_after(OPEN_S)
-    source = provider.source(device, plan)
-    try:
-        opened = _while_owned(source.open)
-        with closing(_while_owned(lambda: RingWriter(device.uuid, opened.to_json(), owner=reader))) as ring:
-            tell("ring", gpu=device.ordinal, path=str(ring.path))
-            return _sample(source, opened, ring, plan, tell, end)
-    except CufallError as error:
-        owner = owner_of(device.uuid) if isinstance(error, CountersOwned) else None
-        if owner:
-            error = CountersOwned(f"GPU {device.ordinal}: another cufall (process {owner}) samples it; end that first")
-        tell("error", gpu=device.ordinal, error=_error(error))
-        return FINAL
-    finally:
-        source.close()
-
-
-def _while_owned(take: Callable[[], T]) -> T:
-    until = time.monotonic() + OWNED_RETRY_S
-    while True:
-        try:
-            return take()
-        except CountersOwned:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
-def _sample(source: Source, opened: Opened, ring: RingWriter, plan: Plan, tell: Callable[..., None], end: int) -> int:
-    """Decode into the ring at each mark until the end. Returns FINAL, or AGAIN if the source gave out."""
-    last_end_ns, began_cpu_ns, young_until_ns = 0, time.process_time_ns(), time.time_ns() + YOUNG_NS
-    while True:
-        # at first each frame is decoded as it ends, so that a person sees the first soon
-        young = time.time_ns() < young_until_ns
-        period_ns = min(plan.decode_ns, plan.frame_ns) if young else plan.decode_ns
-        due_ns = (time.time_ns() // period_ns + 1) * period_ns + DECODE_AFTER_NS
-        _end_after(0)
-        if _ended_before(due_ns, end):
-            return FINAL
-        if ring.readerless_s() > READERLESS_S:
-            return AGAIN  # the supervisor lives, so its reader does, and may have been stopped for a while
-        began_ns = time.monotonic_ns()
-        _end_after(max(HUNG_S, 20e-9 * plan.decode_ns))
-        try:
-            samples = source.read()
-        except SourceError as error:
-            tell("lost", gpu=opened.device.ordinal, error=_error(error))
-            return AGAIN
-        told_until_ns = _told_until(samples, last_end_ns)
-        samples = screen(samples, last_end_ns, opened.metrics, source.tally)
-        last_end_ns = told_until_ns
-        source.tally.cpu_ns = time.process_time_ns() - began_cpu_ns
-        _account(source.tally, time.monotonic_ns() - began_ns, time.time_ns() - due_ns, period_ns)
-        ring.write(samples, source.tally)
-
-
-def _told_until(samples: Samples, last_end_ns: int) -> int:
-    """The end of the newest sample, absurd or not: one that is counted as absurd is not missing as well."""
-    possible = (samples.end_ns > samples.start_ns) & (samples.end_ns < time.time_ns() + SKEW_NS)
-    return int(samples.end_ns[possible].max(initial=last_end_ns))
-
-
-def _end_after(seconds: float) -> None:
-    """Have the kernel end this process then, be it within a call that does not return; 0: not at all."""
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-def _ended_before(due_ns: int, end: int) -> bool:
-    """Sleep until `due_ns`; true if the pipe has ended meanwhile."""
-    wait_s = max(0.0, (due_ns - time.time_ns()) / 1e9)
-    return bool(select.select([end], [], [], wait_s)[0])
-
-
-def _account(tally: Tally, decode_ns: int, after_due_ns: int, period_ns: int) -> None:
-    tally.decodes += 1
-    tally.decode_ns += decode_ns
-    tally.late += after_due_ns > period_ns
-    tally.late_ns = max(tally.late_ns, after_due_ns - decode_ns)
-    if tally.decodes % 16 == 1:
-        tally.resident_bytes = _resident_bytes()
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return as_json(error)

@@ -83,86 +83,8 @@ class Tally:
 
 
 TALLY_FIELDS = len(fields(Tally))
-SATURATED = float(2**32 - 1)
-"""A 32-bit hardware counter that ran into its end."""
 TOO_LONG_NS = 3_600_000_000_000
 """No sample is an hour long: its timestamp is broken."""
-
-
-def screen(samples: Samples, last_end_ns: int, metrics: MetricSet, tally: Tally) -> Samples:
-    """The samples that can be true: later than `last_end_ns`, forward in time, at most at their peak.
-
-    What is left out is counted in `tally`, as are the gaps between what came (with the median length of
-    these samples as the period). Samples that come out do not overlap.
-    """
-    if not len(samples) or _is_flawless(samples, last_end_ns, metrics):
-        tally.samples += len(samples)
-        return samples
-    timely = samples[~untimely(samples)]
-    previous = _latest_before(timely.end_ns, last_end_ns)
-    repeats = timely.end_ns <= previous
-    fresh = _apart(timely, previous)[~repeats]
-    _count_gaps(fresh, last_end_ns, len(samples) - len(timely), tally)
-    kept = fresh[~absurd(fresh, metrics)]
-    tally.duplicate += int(repeats.sum())
-    tally.absurd += len(samples) - len(timely) + len(fresh) - len(kept)
-    tally.samples += len(kept)
-    return kept
-
-
-def _is_flawless(samples: Samples, last_end_ns: int, metrics: MetricSet) -> bool:
-    """Whether `screen` has nothing to do, as nearly always: told in a tenth of the time."""
-    start, end, values = samples.start_ns, samples.end_ns, samples.values
-    length = end - start
-    most = values.max()
-    return bool(
-        (not last_end_ns or start[0] == last_end_ns)
-        and (start[1:] == end[:-1]).all()
-        and length.min() > 0
-        and end[-1] - start[0] <= TOO_LONG_NS
-        and values.min() >= 0
-        and (most < SATURATED or (most < np.inf and (values != SATURATED).all()))
-        and metrics.within_ceilings(values, length)
-    )
-
-
-def untimely(samples: Samples) -> NDArray[np.bool_]:
-    """Which rows cannot be by their times: ending before they start, or longer than any sample can be."""
-    length = samples.end_ns - samples.start_ns
-    out: NDArray[np.bool_] = (length <= 0) | (length > TOO_LONG_NS)
-    return out
-
-
-def absurd(samples: Samples, metrics: MetricSet) -> NDArray[np.bool_]:
-    """Which rows cannot be by their values: saturated, negative, not finite, or above a peak."""
-    broken = (~np.isfinite(samples.values) | (samples.values == SATURATED) | (samples.values < 0)).any(axis=1)
-    with np.errstate(invalid="ignore"):
-        above = metrics.quotients(samples.values, samples.end_ns - samples.start_ns) > metrics.ceilings()
-    out: NDArray[np.bool_] = broken | above.any(axis=1)
-    return out
-
-
-def _latest_before(end_ns: Ints, last_end_ns: int) -> Ints:
-    running = np.maximum.accumulate(np.concatenate(([last_end_ns], end_ns)))
-    latest: Ints = running[:-1]
-    return latest
-
-
-def _apart(samples: Samples, previous_ns: Ints) -> Samples:
-    """None begins before the one before it ended: times laid out by cufall can be some microseconds off."""
-    return Samples(np.maximum(samples.start_ns, previous_ns), samples.end_ns, samples.values)
-
-
-def _count_gaps(samples: Samples, last_end_ns: int, left_out: int, tally: Tally) -> None:
-    """Count what is missing between samples, but for the `left_out` that came and were not believed."""
-    if not len(samples):
-        return
-    period_ns = max(1, int(np.median(samples.end_ns - samples.start_ns)))
-    previous = np.concatenate(([last_end_ns or samples.start_ns[0]], samples.end_ns[:-1]))
-    gaps = samples.start_ns - previous
-    gaps = gaps[gaps > period_ns // 2]
-    tally.lost += max(0, int(np.round(gaps / period_ns).sum()) - left_out)
-    tally.lost_ns += max(0, int(gaps.sum()) - left_out * period_ns)
 
 
 @dataclass(frozen=True)

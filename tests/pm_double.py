@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ T0 = 1_796_000_000_000_000_000
 @dataclass
 class PlayedPm:
     """Counts 1000 of every counter each period from `T0` on; a test moves `now_ns` and sets what is wrong.
+    `decode_ms`: how long a decode takes.
 
     `known_names` None: every name. `absent_units`: prefixes refused at scheduling; `silent_units`: accepted, then
     silencing all. `refused`: configurations the chip has not. `errors`: call name to status.
@@ -32,6 +34,7 @@ class PlayedPm:
     peaks: dict[str, float] = field(default_factory=dict)
     buffer_samples: int = 1_000_000
     sysclk_mhz: int = 1000
+    decode_ms: float = 0.0
     now_ns: int = T0
     calls: list[str] = field(default_factory=list)
     start_ns: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -79,7 +82,8 @@ class PlayedPm:
     def decode(self) -> Decoded:
         """What CUPTI does: the first sample has no start; a full image leaves the next decodes without times."""
         self._enter("decode")
-        self.now_ns += self.period_ns
+        self.now_ns += self.period_ns + int(self.decode_ms * MS)
+        time.sleep(self.decode_ms / 1000)
         if self.overflowed or self._silenced():
             return Decoded(0, False, self.overflowed)
         done = (self.now_ns - self._origin_ns) // self.period_ns

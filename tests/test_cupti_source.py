@@ -60,7 +60,7 @@ def test_a_counter_without_a_peak_is_refused() -> None:
 
 def test_an_absent_unit_is_left_out_and_said() -> None:
     _, told = opened(PlayedPm(absent_units=("nvlrx__",)), "tensor", "nvlink.rx")
-    assert [m.label for m in told.metrics.metrics] == ["tensor"]
+    assert [(m.label, m.absent) for m in told.metrics.metrics] == [("tensor", False), ("nvlink.rx", True)]
     assert not set(NVLINK) & set(told.metrics.counters)
     assert any("nvlink.rx" in note for note in told.notes)
 
@@ -73,7 +73,7 @@ def test_an_absent_unit_alone_cannot_be_measured() -> None:
 def test_a_unit_that_silences_all_others_is_found_and_left_out() -> None:
     pm = PlayedPm(silent_units=("nvlrx__",))
     source, told = opened(pm, "tensor", "nvlink.rx")
-    assert [m.label for m in told.metrics.metrics] == ["tensor"]
+    assert [(m.label, m.absent) for m in told.metrics.metrics] == [("tensor", False), ("nvlink.rx", True)]
     assert len(read_after(source, pm, 10)) > 0
 
 
@@ -168,6 +168,15 @@ def test_the_oldest_kept_overflows_is_counted_and_goes_on() -> None:
     assert len(samples) > 10
     # what began with the new start is not taken to continue what was before
     assert int(samples.start_ns[0]) > last + 100 * MS
+
+
+def test_a_backlog_that_only_grows_ends_with_a_new_beginning() -> None:
+    """A decode that takes longer than the samples it hands over: no read goes on for ever."""
+    pm = PlayedPm(decode_ms=60.0)
+    source, _ = opened(pm, plan=Plan(sample_us=1000, frame_us=10_000, decode_us=50_000, buffer_samples=16))
+    samples = read_after(source, pm, 100)
+    assert source.tally.overflows >= 1
+    assert (samples.end_ns > 0).all() and (samples.end_ns <= pm.now_ns).all()
 
 
 def test_a_failing_decode_is_an_error_of_this_gpu() -> None:

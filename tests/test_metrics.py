@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -112,14 +113,24 @@ def test_only_what_has_a_most_has_a_ceiling() -> None:
     assert metrics.ceilings().tolist() == [1.02, float("inf")]
 
 
-def test_without_a_counter_go_the_metrics_that_read_it() -> None:
+def test_without_a_counter_the_metrics_that_read_it_are_absent_and_keep_their_place() -> None:
     links = metric("nvlink.rx", "nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg", 32.0)
-    metrics = MetricSet((TENSOR, SM_ELAPSED, "nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg"), (metric(), links))
-    left = metrics.without(["nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg"])
-    assert left == tensor_set()
-    assert ratio(left, [300, 100]) == 0.75
-    assert metrics.without([SM_ELAPSED]).metrics == (links,)
+    metrics = MetricSet((TENSOR, SM_ELAPSED, "nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg"), (links, metric()))
+    left = metrics.without(["nvlrx__bytes.sum"])
+    assert left.counters == (TENSOR, SM_ELAPSED)  # what only the absent one read is not read
+    assert [m.label for m in left.metrics] == ["nvlink.rx", "tensor"]
+    nvlink, tensor = left.ratios(np.array([[300.0, 100.0, 10.0]]))[0].tolist()
+    assert math.isnan(nvlink) and tensor == 0.75
+    assert left.metrics[0].formula == ""
+    assert left.within_ceilings(np.array([[300.0, 100.0]]), np.array([10]))
+    assert not left.within_ceilings(np.array([[500.0, 100.0]]), np.array([10]))
+    assert left.unknown_peaks() == []
     assert metrics.without([]) == metrics
+
+
+def test_a_set_with_an_absent_metric_survives_json() -> None:
+    left = MetricSet(("a", "b", TENSOR, SM_ELAPSED), (metric("x", "a", "b"), metric())).without(["a"])
+    assert MetricSet.from_json(json.loads(json.dumps(left.to_json(), allow_nan=False))) == left
 
 
 def test_a_set_survives_json() -> None:

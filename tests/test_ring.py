@@ -21,7 +21,8 @@ from hypothesis import given, settings, strategies as st
 
 from cufall_py import ring as ring_module
 from cufall_py.errors import CountersOwned, SourceError
-from cufall_py.ring import Batch, RingReader, RingWriter, clear_stale, directory_choices, owner_of, slot_capacity
+from cufall_py.ring import Batch, RingReader, RingWriter, slot_capacity
+from cufall_py.ring_file import clear_stale, directory_choices, owner_of
 from cufall_py.samples import Samples, Tally
 from tests.helpers import EPOCH, joined
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cufall_py.metrics import TIME, Metric, MetricSet
-from cufall_py.samples import Fold, Samples, Tally, fold, merge, screen
+from cufall_py.samples import Fold, Samples, Tally, fold, merge
+from cufall_py.screening import NEVER_NS, SKEW_NS, Timeline, screen
 from tests.helpers import DATA, EPOCH, MS, joined, metric, samples, steady, tensor_set, unbounded_set
 
 PERIOD = 100
@@ -319,6 +320,33 @@ def test_an_end_far_in_the_future_does_not_make_all_that_follows_a_duplicate() -
     kept = screen(Samples(whole.start_ns, ends, whole.values), EPOCH, tensor_set(), tally)
     assert len(kept) == 9
     assert (tally.absurd, tally.duplicate) == (1, 0)
+
+
+def test_the_clock_of_the_samples_may_be_set_and_is_then_followed() -> None:
+    timeline = Timeline()
+    assert timeline.latest_ns(5) == NEVER_NS
+    timeline.note(steady(EPOCH, MS, 10, 0.5), monotonic_ns=1000 * MS)
+    soon = steady(EPOCH + 10 * MS, MS, 10, 0.5)
+    assert not timeline.has_jumped(soon, 1010 * MS)
+    assert not timeline.has_jumped(steady(EPOCH + 5 * MS, MS, 3, 0.5), 1010 * MS)  # a repeat is no jump
+    assert timeline.has_jumped(steady(EPOCH + 3_600_000 * MS, MS, 10, 0.5), 1010 * MS)
+    assert timeline.has_jumped(steady(EPOCH - 3_600_000 * MS, MS, 10, 0.5), 1010 * MS)
+    # an hour in which nothing was decoded is no jump either: the monotonic clock has moved as far
+    assert not timeline.has_jumped(steady(EPOCH + 3_600_000 * MS, MS, 10, 0.5), 3_601_000 * MS)
+
+
+def test_a_broken_end_a_minute_ahead_is_absurd_and_what_follows_is_kept() -> None:
+    whole = steady(EPOCH, MS, 10, 0.5)
+    ends = whole.end_ns.copy()
+    ends[4] += 60_000 * MS
+    tally, timeline = Tally(), Timeline()
+    timeline.note(steady(EPOCH - MS, MS, 1, 0.5), monotonic_ns=0)
+    broken = Samples(whole.start_ns, ends, whole.values)
+    kept = screen(broken, timeline.last_end_ns, tensor_set(), tally, timeline.latest_ns(10 * MS))
+    assert (len(kept), tally.absurd, tally.duplicate, tally.lost) == (9, 1, 0, 0)
+    timeline.note(broken, 10 * MS)
+    assert timeline.last_end_ns == EPOCH + 10 * MS
+    assert timeline.latest_ns(10 * MS) == EPOCH + 10 * MS + SKEW_NS
 
 
 def test_samples_that_overlap_by_a_little_are_set_apart() -> None:

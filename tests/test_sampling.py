@@ -108,11 +108,11 @@ def test_a_call_that_does_not_return_is_ended(tmp_path: Path) -> None:
 
 def _fork_and_work(source: str, hung_s: float) -> int:
     code = (
-        "import sys; from cufall_py import sampler; from cufall_py.plan import Plan\n"
-        f"sampler.HUNG_S = {hung_s}\n"
-        f"provider = sampler.provider({source!r}); device = provider.devices()[1]\n"
+        "import os; from cufall_py import worker; from cufall_py.plan import Plan; from cufall_py.sources import provider\n"
+        f"worker.HUNG_S = {hung_s}\n"
+        f"provider = provider({source!r}); device = provider.devices()[1]\n"
         f"plan = Plan(source={source!r}, frame_us=20000, decode_us=20000)\n"
-        "sampler.work(provider, device, plan, lambda *_, **__: None, sampler.os.pipe()[0], 0)"
+        "worker.work(provider, device, plan, lambda *_, **__: None, os.pipe()[0], 0)"
     )
     return subprocess.run([sys.executable, "-c", code], env=environment(), check=False, timeout=10).returncode
 

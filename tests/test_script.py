@@ -17,7 +17,8 @@ from hypothesis import given, strategies as st
 from cufall_py.errors import CountersDenied, CountersOwned, SourceError, UsageError
 from cufall_py.plan import Plan
 from cufall_py.resolve import Wanted
-from cufall_py.samples import Samples, screen
+from cufall_py.samples import Samples
+from cufall_py.screening import screen
 from cufall_py.sources import provider
 from cufall_py.sources.script import ScriptProvider, ScriptSource, parse
 from tests.helpers import EPOCH, MS, SECOND

@@ -193,7 +193,7 @@ class ScriptSource:
         held = max(1, self._plan.buffer_bytes // RECORD_BYTES)
         if count > held:
             self._next_ns += (count - held) * period
-        edges = self._next_ns + period * np.arange(min(count, held) + 1, dtype=np.int64)
+        edges = self._next_ns + period * np.arange(max(0, min(count, held)) + 1, dtype=np.int64)
         self._next_ns = int(edges[-1])
         return self._flawed(Samples(edges[:-1], edges[1:], np.diff(self.totals(edges), axis=0)))
 

@@ -23,6 +23,9 @@ from .times import lay_out
 SYSCLK_MHZ, FASTEST_SYSCLK_MHZ = 1500, 2500
 """Taken for a SYSCLK interval when the time trigger is refused, and for how many samples can come of one; the
 times of the samples tell the truth."""
+SLOWEST_SYSCLK_HZ = 200e6
+DRAIN_S = 0.5
+"""How long one read may go on decoding, or a decode's period if that is longer."""
 SILENCE_S = 0.5
 """How long a started GPU may give no sample before its counters are suspected."""
 OPTIONAL_UNITS = ("nvlrx__", "nvltx__", "ctc__", "pcie__", "dram__")
@@ -125,16 +128,16 @@ class CuptiSource:
                 absent.append(name)
         return absent
 
-    def _leave_out(self, metrics: MetricSet, absent: Sequence[str]) -> MetricSet:
-        if not absent:
+    def _leave_out(self, metrics: MetricSet, missing: Sequence[str]) -> MetricSet:
+        if not missing:
             return metrics
-        left = metrics.without(absent)
-        gone = [m.asked for m in metrics.metrics if m not in left.metrics]
-        if not left.metrics:
+        left = metrics.without(missing)
+        gone = [m.asked for m, now in zip(metrics.metrics, left.metrics, strict=True) if now.absent and not m.absent]
+        if all(m.absent for m in left.metrics):
             raise Unsupported(
                 f"GPU {self.device.ordinal}: {', '.join(gone)} cannot be measured, its unit gives no samples here"
             )
-        self._notes.append(f"left out {', '.join(gone)}: the unit of {absent[0]} is not there")
+        self._notes.append(f"left out {', '.join(gone)}: the unit of {missing[0]} is not there")
         return left
 
     def _with_peaks(self) -> MetricSet:
@@ -142,7 +145,7 @@ class CuptiSource:
         peaks = self._pm.constants([f"{name}.peak_sustained" for name in names])
         metrics = self._metrics.with_peaks(dict(zip(names, peaks, strict=True)))
         for metric in metrics.metrics:
-            if not metric.peak > 0:
+            if not metric.absent and not metric.peak > 0:
                 raise UsageError(
                     f"{metric.asked} has no peak on this chip, so no percent; give --denominator, --full-scale or --raw"
                 )
@@ -192,27 +195,30 @@ class CuptiSource:
         self._last_end_ns = 0
 
     def _wait_for_samples(self) -> bool:
-        patience = SILENCE_S + 3 * self.plan.sample_ns / 1e9
-        until = time.monotonic() + patience
+        period_s = self.plan.sample_ns / 1e9 if self._config.time_trigger else self._config.interval / SLOWEST_SYSCLK_HZ
+        until = time.monotonic() + SILENCE_S + 3 * period_s
         while time.monotonic() < until:
             self._early = self._drain()
             if len(self._early):
                 return True
-            time.sleep(min(0.005, patience / 20))
+            time.sleep(0.005)
         return False
 
     def _drain(self) -> Samples:
         """Decode until the hardware buffer is empty, and give every sample its time."""
-        parts = []
+        parts, until = [], time.monotonic() + max(self.plan.decode_ns / 1e9, DRAIN_S)
         while True:
             found = self._pm.decode()
             parts.append(self._taken(found.samples))
-            if found.overflow or not found.image_full:
+            behind = found.image_full and time.monotonic() > until
+            if behind or found.overflow or not found.image_full:
                 break
-        samples = self._timed(parts[0] if len(parts) == 1 else Samples.join(parts))
+        samples = parts[0] if len(parts) == 1 else Samples.join(parts)
+        # where decoding cannot keep up, the times of the newest will never be known
+        samples = self._timed(samples[: _timed_until(samples)] if behind else samples)
         if len(samples):
             self._last_end_ns = int(samples.end_ns[-1])
-        if found.overflow:
+        if behind or found.overflow:
             self._recover()
         return samples
 
@@ -232,9 +238,15 @@ class CuptiSource:
         )
 
     def _recover(self) -> None:
-        """A full buffer that keeps its oldest records gives nothing more: begin again."""
+        """A full buffer that keeps its oldest records, or a backlog that only grows, ends with a new beginning."""
         self.tally.overflows += 1
         self._restart()
+
+
+def _timed_until(samples: Samples) -> int:
+    """How many samples there are up to the last with a time."""
+    known = np.flatnonzero(samples.end_ns)
+    return int(known[-1]) + 1 if len(known) else 0
 
 
 def _ways(plan: Plan) -> list[Config]:
