@@ -86,12 +86,22 @@ LIMITS: dict[str, tuple[int, int]] = {
 """Least and most of each number that can be given. 5 us to 100 ms is what the H200 accepted."""
 
 
+DERIVED = ("sample_us", "buffer_samples", "hw_buffer_mb")
+"""Those that are derived from the others where they are 0."""
+TRIGGERS = ("time", "sysclk")
+
+
 def checked(plan: Plan) -> Plan:
     """The plan, if it can be carried out. Raises UsageError naming the flag and its range."""
     for name, (least, most) in LIMITS.items():
         value = getattr(plan, name)
-        if value and not least <= value <= most:
-            raise UsageError(f"{flag(name)} {value}: must be from {least} to {most}")
+        derived = value == 0 and name in DERIVED
+        if not derived and not (isinstance(value, int) and least <= value <= most):
+            raise UsageError(f"{flag(name)} {value}: must be a whole number from {least} to {most}")
+    if not isinstance(plan.devices, str):
+        raise UsageError(f'devices {plan.devices!r}: must be a string, as in "0,1"')
+    if plan.trigger not in TRIGGERS:
+        raise UsageError(f"--trigger {plan.trigger}: must be one of {', '.join(TRIGGERS)}")
     if plan.sample_ns > plan.frame_ns:
         raise UsageError(f"--sample-us {plan.sample_ns // 1000}: must be at most --frame-us, {plan.frame_us}")
     check(plan.wanted)

@@ -24,6 +24,8 @@ class Wanted:
 
 def check(wanted: Wanted) -> None:
     """Refuse what can be refused without knowing the chip. Raises UsageError."""
+    if isinstance(wanted.metrics, str) or not wanted.metrics:
+        raise UsageError(f'metrics {wanted.metrics!r}: must be one or more names, as in ("tensor",)')
     for name in wanted.metrics:
         if name not in SHORT_NAMES:
             _check_counter(name, "--metric")
@@ -109,6 +111,10 @@ def _counter(name: str, denominator: str) -> Metric:
 
 
 def _check_counter(name: str, flag: str) -> None:
+    if "," in name:
+        raise UsageError(f"{flag} {name}: one name at a time; give {flag} again for the next")
+    if name in SHORT_NAMES:
+        raise UsageError(f"{flag} {name}: needs a CUPTI counter, such as sm__cycles_elapsed.avg")
     if "__" not in name:
         close = difflib.get_close_matches(name, SHORT_NAMES, 1)
         hint = f"; did you mean {close[0]}?" if close else f" (short names: {', '.join(SHORT_NAMES)})"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ PEAKS = {
     "sm__warps_active": 64.0,
 }
 """Peak a cycle by the start of a counter's name, as an H200 told them; 1 for others."""
+FIELDS = ("gpus", "name", "chip", "uuids", "pattern", "patterns", "stagger_ms", "burn_ms", "faults")
 FAULT_KINDS = ("hang", "crash", "lost", "denied", "owned", "gap", "absurd", "duplicate")
 
 
@@ -89,48 +91,73 @@ def parse(text: str) -> Script:
     """Raises UsageError that says where the script is wrong."""
     try:
         data = json.loads(text)
-        patterns = [data["pattern"]] if "pattern" in data else data["patterns"]
-        script = Script(
-            count=int(data.get("gpus", 1)),
-            name=str(data.get("name", "Scripted GPU")),
-            chip=str(data.get("chip", "GH100")),
-            patterns=tuple(tuple(_phase(phase) for phase in pattern) for pattern in patterns),
-            stagger_ms=float(data.get("stagger_ms", 0)),
-            burn_ms=float(data.get("burn_ms", 0)),
-            faults=tuple(_fault(fault) for fault in data.get("faults", ())),
-            uuids=tuple(data.get("uuids", ())),
-        )
+    except ValueError as error:
+        raise UsageError(f"not JSON: {error}") from None
+    _check_fields("the script", data, FIELDS)
+    if ("pattern" in data) == ("patterns" in data):
+        raise UsageError("needs pattern, or patterns")
+    try:
+        script = _script(data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"script: {type(error).__name__}: {error}") from None
+        raise UsageError(f"{type(error).__name__}: {error}") from None
     _check(script)
     return script
 
 
+def _script(data: dict[str, Any]) -> Script:
+    patterns = [data["pattern"]] if "pattern" in data else data["patterns"]
+    return Script(
+        count=operator.index(data.get("gpus", 1)),
+        name=str(data.get("name", "Scripted GPU")),
+        chip=str(data.get("chip", "GH100")),
+        patterns=tuple(tuple(_phase(phase) for phase in pattern) for pattern in patterns),
+        stagger_ms=float(data.get("stagger_ms", 0)),
+        burn_ms=float(data.get("burn_ms", 0)),
+        faults=tuple(_fault(fault) for fault in data.get("faults", ())),
+        uuids=tuple(data.get("uuids", ())),
+    )
+
+
+def _check_fields(what: str, data: Any, known: Iterable[str]) -> None:
+    if not isinstance(data, dict):
+        raise UsageError(f"{what} must be an object, not {data!r}")
+    if unknown := sorted(set(data) - set(known)):
+        raise UsageError(f"{what} has no field {unknown[0]}; there are {', '.join(known)}")
+
+
 def _phase(data: dict[str, float]) -> Phase:
+    _check_fields("a phase", data, ("ms", *SHORT_NAMES))
     return Phase(float(data["ms"]), {k: float(v) for k, v in data.items() if k != "ms"})
 
 
 def _fault(data: dict[str, Any]) -> Fault:
+    _check_fields("a fault", data, ("gpu", "kind", "at_s", "for_s"))
     fault = Fault(**data)
-    return replace(fault, gpu=int(fault.gpu), at_s=float(fault.at_s), for_s=float(fault.for_s))
+    return replace(fault, gpu=operator.index(fault.gpu), at_s=float(fault.at_s), for_s=float(fault.for_s))
 
 
 def _check(script: Script) -> None:
     if not 1 <= script.count <= MOST_GPUS:
-        raise UsageError(f"script: gpus {script.count}: must be from 1 to {MOST_GPUS}")
+        raise UsageError(f"gpus {script.count}: must be from 1 to {MOST_GPUS}")
     if not (math.isfinite(script.stagger_ms) and math.isfinite(script.burn_ms)):
-        raise UsageError(f"script: stagger_ms {script.stagger_ms}, burn_ms {script.burn_ms}: must be finite")
-    for phase in (phase for pattern in script.patterns for phase in pattern):
-        if not 0 < phase.ms < math.inf:
-            raise UsageError(f"script: a phase of {phase.ms} ms")
-        for name, ratio in phase.ratios.items():
-            if name not in SHORT_NAMES or not 0 <= ratio <= 1:
-                raise UsageError(f"script: {name} {ratio}: must be a short name and from 0 to 1")
+        raise UsageError(f"stagger_ms {script.stagger_ms}, burn_ms {script.burn_ms}: must be finite")
     if not script.patterns or not all(script.patterns):
-        raise UsageError("script: an empty pattern")
+        raise UsageError("an empty pattern")
+    for phase in (phase for pattern in script.patterns for phase in pattern):
+        _check_phase(phase)
     for fault in script.faults:
         if fault.kind not in FAULT_KINDS:
-            raise UsageError(f"script: fault {fault.kind}: must be one of {', '.join(FAULT_KINDS)}")
+            raise UsageError(f"fault {fault.kind}: must be one of {', '.join(FAULT_KINDS)}")
+        if not 0 <= fault.gpu < script.count:
+            raise UsageError(f"a fault of GPU {fault.gpu}: there are 0 to {script.count - 1}")
+
+
+def _check_phase(phase: Phase) -> None:
+    if not 0 < phase.ms < math.inf:
+        raise UsageError(f"a phase of {phase.ms} ms")
+    for name, ratio in phase.ratios.items():
+        if not 0 <= ratio <= 1:
+            raise UsageError(f"{name} {ratio}: must be from 0 to 1")
 
 
 class ScriptProvider:
@@ -142,9 +169,9 @@ class ScriptProvider:
     @staticmethod
     def from_file(path: str) -> ScriptProvider:
         try:
-            return ScriptProvider(parse(Path(path).read_text()))
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--source script:{path}: {getattr(error, 'strerror', error)}") from None
+            return ScriptProvider(parse(Path(path).read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError, UsageError) as error:
+            raise UsageError(f"--source script:{path}: {getattr(error, 'strerror', None) or error}") from None
 
     def prepare(self) -> None:
         pass
@@ -259,7 +286,10 @@ def peak(counter: str) -> float:
 
 
 def rate(counter: str, ratios: dict[str, float], chip: str) -> float:
-    """A counter's amount a second when its metric stands at the ratio that `ratios` gives it."""
+    """A counter's amount a second when its metric stands at the ratio that `ratios` gives it.
+
+    Raises UsageError for one that no short name is made of: what it would count is not in the script.
+    """
     if "cycles_elapsed" in counter:
         return clock_hz(counter)
     for recipes in (table(chip), COMMON):
@@ -267,7 +297,7 @@ def rate(counter: str, ratios: dict[str, float], chip: str) -> float:
             if isinstance(recipe, Recipe) and counter in recipe.counters:
                 share = len(recipe.peak_of) / len(recipe.counters)
                 return ratios.get(name, 0.0) * share * peak(counter) * clock_hz(recipe.elapsed)
-    return 0.0
+    raise UsageError(f"{counter} is not a counter of a scripted {chip}: it has those of the short names")
 
 
 def clock_hz(elapsed: str) -> float:
