@@ -39,7 +39,7 @@ def worker_cpu(found: Figures) -> str:
                 f"{1000 / int(sample_us):g} kHz / {int(decode_us) // 1000} ms",
                 ", ".join(f"{f:.2f}" for f in floors) or "-",
                 f"{worker['cpu_pct']:.2f}",
-                f"{worker['cpu_pct'] / mean(floors):.2f}x",
+                f"{r['ratio']:.2f}x" if "ratio" in r else "-",
                 f"{worker['decode_us'] / 1000:.2f}",
                 f"{worker['lost']}",
                 f"{worker['late']} ({worker['latest_ms']:.1f} ms)",
@@ -50,7 +50,7 @@ def worker_cpu(found: Figures) -> str:
 
 
 def memory(r: Figures) -> str:
-    rows = [(f"floor, {r['buffer_mb']} MB buffer", r["floor_mb"], "-", "-")]
+    rows = [(f"floor, {r['buffer_mb']} MB buffer", r["floor_mb"] or "-", "-", "-")]
     for what, key in ((f"worker, {r['buffer_mb']} MB buffer", "worker_mb"), ("worker, defaults", "default_mb")):
         rows.append((what, f"{r[key]['most']:.0f}", f"{r[key]['now']:.0f}", f"{r[key]['own']:.0f}"))
     return table(("MiB resident", "most", "now", "its own (not shared)"), rows)
@@ -67,7 +67,13 @@ def frame_age(found: Figures) -> str:
     rows = [
         (key, r["rows"], f"{r['p50_ms']:.1f}", f"{r['p95_ms']:.1f}", f"{r['max_ms']:.1f}") for key, r in entries(found)
     ]
-    return table(("age of a frame when read, ms", "frames", "p50", "p95", "most"), rows)
+    said = [
+        f"{key}: the first {r['left_out_s']:g} s is left out ({r['left_out']} frames, at most "
+        f"{r['left_out_max_ms']:.1f} ms old)."
+        for key, r in entries(found)
+        if "left_out" in r
+    ]
+    return "\n\n".join((table(("age of a frame when read, ms", "frames", "p50", "p95", "most"), rows), *said))
 
 
 def first_frame(r: Figures) -> str:
@@ -124,24 +130,35 @@ def losses(found: Figures) -> str:
 
 
 def target(found: Figures) -> str:
-    rows = []
-    for key, r in entries(found):
-        if "ratio" not in r:
-            continue
-        holds = "yes" if r["low"] <= 1 <= r["high"] else "**no**"
-        span = f"{r['low']:.4f} to {r['high']:.4f}"
-        rows.append((key, f"{r['per_s']['off']:.1f}", f"{r['ratio']:.4f}", span, f"{r['half_width_pct']:.2f} %", holds))
-    work = table(("load", "per s, off", "on / off", "95 % interval", "half-width", "holds 1"), rows)
-    idle = found["idle"]
-    states = [("idle, " + state, idle[state]) for state in ("before", "during", "after")]
-    states += [(f"{key}, {state}", r["clocks"][state]) for key, r in entries(found) if "clocks" in r
-               for state in ("off", "on")]  # fmt: skip
-    read = [
+    rows = [(key, f"{r['per_s']['off']:.1f}", *ratio(r)) for key, r in entries(found) if "ratio" in r]
+    idle = [("idle, " + state, found["idle"][state]) for state in ("before", "during", "after")]
+    loaded = [(f"{key}, {state}", m) for key, r in entries(found) for state, m in r.get("clocks", {}).items()]
+    return table(("load", "per s, off", *RATIO), rows) + clocks([*idle, *loaded])
+
+
+def target_floor(found: Figures) -> str:
+    """cufall and the floor, each against the stretches without either around it."""
+    off = f"{mean(found['rates']['off']):.1f}"
+    rows = [(f"GEMM, {key}", off, *ratio(found[key])) for key in ("cufall", "floor") if found[key]]
+    return table(("load", "per s, off", *RATIO), rows) + clocks(list(found["clocks"].items()))
+
+
+RATIO = ("on / off", "95 % interval", "half-width", "holds 1")
+
+
+def ratio(r: Figures) -> tuple[str, ...]:
+    holds = "yes" if r["low"] <= 1 <= r["high"] else "**no**"
+    return f"{r['ratio']:.4f}", f"{r['low']:.4f} to {r['high']:.4f}", f"{r['half_width_pct']:.2f} %", holds
+
+
+def clocks(states: list[tuple[str, Figures]]) -> str:
+    """A table after an empty line; nothing where NVML read nothing."""
+    rows = [
         (what, f"{m['sm_mhz']:.0f}", f"{m['memory_mhz']:.0f}", f"P{m['p_state']:.0f}", f"{m['power_w']:.1f}")
         for what, m in states
         if m
     ]
-    return work + "\n\n" + table(("state", "SM MHz", "memory MHz", "P-state", "W"), read)
+    return "\n\n" + table(("state", "SM MHz", "memory MHz", "P-state", "W"), rows) if rows else ""
 
 
 def eight(found: Figures) -> str:
@@ -172,8 +189,10 @@ SECTIONS: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "frame_age": ("Age of a frame when written", frame_age),
     "first_frame": ("First frame", first_frame),
     "memory": ("Memory", memory),
+    "losses_fast": ("Samples lost, faster than 1 kHz", losses),
     "losses": ("Samples lost", losses),
     "target": ("The target", target),
+    "target_floor": ("The target, beside the floor", target_floor),
     "eight": ("Eight GPUs (scripted)", eight),
 }
 

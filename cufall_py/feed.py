@@ -10,98 +10,29 @@ import subprocess
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from . import sampler
 from .devices import Device
 from .errors import CufallError, SourceError, from_json
+from .gpu import Gpu
 from .launch import launch
 from .metrics import MetricSet
 from .plan import Plan
 from .ring import RingReader
-from .samples import Samples, Tally
+from .samples import Samples
 from .sources import Opened
 
 START_S = 10.0
 """How long the GPUs that have started wait for those that have not."""
+SLOW_S, GIVE_UP_S = 10.0, 60.0
+"""After how long a person is told that no GPU has started, and after how long none will."""
 SILENT_S = 2.0
 """After this long without a batch a person is told."""
 POLL_S = 0.01
 END_S = 2.0
 
 Say = Callable[[str], None]
-
-
-@dataclass
-class Gpu:
-    """One selected GPU as the session follows it.
-
-    `opened` tells what is sampled, None until its worker has begun. `error`: why it will give nothing
-    (any more). `away`: it gave samples, and does not now. `tally` and `overwritten` are of all its workers
-    so far; what was missed between two of them counts as lost.
-    """
-
-    device: Device
-    opened: Opened | None = None
-    error: CufallError | None = None
-    restarts: int = 0
-    away: bool = False
-    _reader: RingReader | None = None
-    _before: Tally = field(default_factory=Tally)
-    _now: Tally = field(default_factory=Tally)
-    _overwritten: int = 0
-    _last_end_ns: int = 0
-    _missed_from_ns: int = 0
-
-    @property
-    def tally(self) -> Tally:
-        return self._before + self._now
-
-    @property
-    def overwritten(self) -> int:
-        """Batches that were written over before they were read."""
-        return self._overwritten + (self._reader.overwritten if self._reader else 0)
-
-    @property
-    def live(self) -> bool:
-        """Whether samples are to be expected."""
-        return self._reader is not None and not self.away
-
-    def attach(self, reader: RingReader, opened: Opened) -> None:
-        self.detach()
-        self._reader, self._missed_from_ns = reader, self._last_end_ns
-        self.opened = opened
-
-    def detach(self) -> None:
-        if self._reader is not None:
-            self._overwritten = self.overwritten
-            self._reader.close()
-            self._reader = None
-            self._before, self._now = self.tally, Tally()
-            self.away = True
-
-    def read(self) -> Samples | None:
-        batches = self._reader.read() if self._reader else []
-        if not batches:
-            return None
-        self._now = batches[-1].tally
-        samples = Samples.join([batch.samples for batch in batches])
-        if len(samples):
-            self._count_missed(samples)
-            self._last_end_ns = int(samples.end_ns[-1])
-        return samples
-
-    def silence_s(self) -> float:
-        return self._reader.heartbeat_age_s() if self._reader else 0.0
-
-    def _count_missed(self, samples: Samples) -> None:
-        """What lies between the last sample of the worker before and the first of this one."""
-        if self._missed_from_ns:
-            missed_ns = max(0, int(samples.start_ns[0]) - self._missed_from_ns)
-            self._before.lost += round(missed_ns / max(1, int(samples.end_ns[0] - samples.start_ns[0])))
-            self._before.lost_ns += missed_ns
-            self._missed_from_ns = 0
 
 
 class LiveFeed:
@@ -114,7 +45,7 @@ class LiveFeed:
         self._plan, self._say = plan, say
         self.gpus: list[Gpu] = []
         self._numbered: dict[int, Gpu] = {}
-        self._under_way: MetricSet | None = None
+        self._under_way = False
         self._relaunches, self._launched, self._launch_at = 0, 0.0, 0.0
         self._connect(process)
         _feeds.add(self)
@@ -124,6 +55,8 @@ class LiveFeed:
         self._process, self._in, self._out, self._events = process, process.stdin, process.stdout, b""
         self._launched, self._launch_at = time.monotonic(), 0.0
         os.set_blocking(self._out.fileno(), False)
+        self._poller = select.poll()  # select() takes no file number above 1023
+        self._poller.register(self._out, select.POLLIN)
         try:
             self._in.write(json.dumps(self._plan.to_json()).encode() + b"\n")
             self._in.flush()
@@ -135,42 +68,49 @@ class LiveFeed:
 
         Raises what kept all of them from it, or the error of the supervisor itself.
         """
-        until = float("inf")
+        until, slow = self._launched + GIVE_UP_S, self._launched + SLOW_S
         while (not self.gpus or any(map(_undecided, self.gpus))) and time.monotonic() < until:
             self.wait(0.5)
             self._take_events()
             if any(gpu.opened for gpu in self.gpus):
                 until = min(until, time.monotonic() + START_S)
+            elif time.monotonic() > slow:
+                slow = float("inf")
+                self._say(f"the GPU driver has not answered for {SLOW_S:g} s; still waiting")
         self._raise_if_none_is_left()
+        if not any(gpu.opened for gpu in self.gpus):
+            raise SourceError(f"the GPU driver has not answered in {GIVE_UP_S:g} s; does nvidia-smi work?")
         for gpu in self.gpus:
             if gpu.error:
                 self._say(f"{gpu.error}; going on without it")
             elif not gpu.opened:
                 self._say(f"GPU {gpu.device.ordinal} has not started in {START_S:g} s; going on without it for now")
-        self._under_way = next(gpu.opened.metrics for gpu in self.gpus if gpu.opened)
+        self._under_way = True
 
     def poll(self) -> list[tuple[int, Samples]]:
         """New samples, with the position in `gpus` of the GPU they are of."""
         self._take_events()
-        out = []
-        for k, gpu in enumerate(self.gpus):
-            if (samples := gpu.read()) is not None:
-                out.append((k, samples))
-                if gpu.away and len(samples):
-                    gpu.away = False
-                    self._say(f"GPU {gpu.device.ordinal}: samples come again")
+        out = self.unread()
+        for gpu in self.gpus:
             self._watch(gpu)
         return out
+
+    def unread(self) -> list[tuple[int, Samples]]:
+        """What the rings hold, or held when they were left; also after the close."""
+        return [(k, samples) for k, gpu in enumerate(self.gpus) for samples in self._read(gpu)]
+
+    def _read(self, gpu: Gpu) -> list[Samples]:
+        was_away = gpu.away
+        samples = gpu.read()
+        if was_away and not gpu.away:
+            self._say(f"GPU {gpu.device.ordinal}: samples come again")
+        return samples
 
     def live(self) -> list[bool]:
         return [gpu.live for gpu in self.gpus]
 
-    def cpu_ns(self) -> int:
-        """Processor time of all workers."""
-        return sum(gpu.tally.cpu_ns for gpu in self.gpus)
-
     def close(self) -> None:
-        """End the workers and take leave of the rings. May be called more than once."""
+        """End the workers and take leave of the rings, but for what is unread. May be called more than once."""
         try:
             self._in.close()
         except BrokenPipeError:
@@ -180,12 +120,14 @@ class LiveFeed:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        for gpu in self.gpus:
+            gpu.detach()
         self.let_go()
 
     def let_go(self) -> None:
         """Close what this process has open, and leave the sampling to whoever else has it."""
         for gpu in self.gpus:
-            gpu.detach()
+            gpu.let_go()
         self._in.close()
         self._out.close()
         _feeds.discard(self)
@@ -200,7 +142,7 @@ class LiveFeed:
         if self._launch_at:
             time.sleep(min(seconds, POLL_S))
         else:
-            select.select([self._out], [], [], seconds)
+            self._poller.poll(1000 * seconds)
 
     def _take_events(self) -> None:
         if self._launch_at:
@@ -217,7 +159,7 @@ class LiveFeed:
 
     def _supervisor_ended(self, code: int) -> None:
         what = f"the sampling process ended by itself ({_ending(code)})"
-        if self._under_way is None:
+        if not self._under_way:
             raise SourceError(f"{what}; it runs {self._python}")
         if time.monotonic() - self._launched > sampler.STEADY_S:
             self._relaunches = 0
@@ -254,21 +196,32 @@ class LiveFeed:
         except FileNotFoundError:
             return  # that worker has ended already; the event of its end follows
         opened = Opened.from_json(reader.info)
-        assumed = gpu.opened.metrics if gpu.opened else self._under_way
-        if assumed and opened.metrics != assumed:
+        if not self._fits(gpu, opened.metrics):
             reader.close()
-            gpu.error = SourceError(f"GPU {gpu.device.ordinal}: gives other counters than before; it is left out")
-            self._say(str(gpu.error))
+            self._leave_out(gpu, SourceError(f"GPU {gpu.device.ordinal}: reads other counters than before"))
             return
         gpu.error = None
         gpu.attach(reader, opened)
 
+    def _fits(self, gpu: Gpu, metrics: MetricSet) -> bool:
+        """The same GPU must read what it read before; GPUs beside each other the same metrics, each in its way."""
+        if gpu.opened:
+            return metrics == gpu.opened.metrics
+        others = [other.opened.metrics for other in self.gpus if other.opened]
+        return all(_labels(metrics) == _labels(other) for other in others)
+
     def _on_error(self, gpu: Gpu, event: dict[str, Any]) -> None:
-        gpu.error = from_json(event["error"])
-        if self._under_way:
-            self._say(f"{gpu.error}; it gives no more samples")
-            gpu.detach()
-            self._raise_if_none_is_left()
+        self._leave_out(gpu, from_json(event["error"]))
+
+    def _leave_out(self, gpu: Gpu, error: CufallError) -> None:
+        """Go on without this GPU; at the start `wait_open` tells, later this does, once an error."""
+        known, gpu.error = gpu.error, error
+        if not self._under_way:
+            return
+        gpu.detach()
+        if str(known) != str(error):
+            self._say(f"{error}; it gives no more samples")
+        self._raise_if_none_is_left()
 
     def _raise_if_none_is_left(self) -> None:
         if all(gpu.error for gpu in self.gpus) and self.gpus[0].error:
@@ -283,7 +236,8 @@ class LiveFeed:
         if gpu.error:
             return
         if gpu.opened is None and gpu.restarts > 2:
-            gpu.error = SourceError(f"GPU {gpu.device.ordinal}: its worker cannot start ({_ending(event['code'])})")
+            cause = _ending(event["code"])
+            self._leave_out(gpu, SourceError(f"GPU {gpu.device.ordinal}: its worker cannot start ({cause})"))
             return
         self._say(
             f"GPU {gpu.device.ordinal}: its worker ended ({_ending(event['code'])}), "
@@ -301,6 +255,10 @@ class LiveFeed:
 
 def _undecided(gpu: Gpu) -> bool:
     return gpu.opened is None and gpu.error is None
+
+
+def _labels(metrics: MetricSet) -> list[str]:
+    return [metric.label for metric in metrics.metrics]
 
 
 def _ending(code: int) -> str:

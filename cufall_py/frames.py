@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from .metrics import MetricSet
 from .samples import Floats, Fold, Ints, Samples, fold, merge
+
+MOST_AT_ONCE = 1000
+STEP_NS = 60_000_000_000
+"""Times further than this from where they were due are of a clock that was set."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +48,34 @@ class Framer:
     """Turns batches of samples into frames, oldest first, each once.
 
     A frame is ready when every live GPU has reached its end, or `wait_ns` after it. Samples that come
-    later still are counted in `late` and change no frame.
+    later still are counted in `late` and change no frame. What time it is, is told by the newest sample and
+    the monotonic clock since it came: the wall clock may be set at any moment. When the samples' own
+    clock was set, frames go on from where it stands now.
     """
 
-    def __init__(self, sets: list[MetricSet], frame_ns: int, wait_ns: int) -> None:
-        self._sets, self._frame_ns, self._wait_ns = sets, frame_ns, wait_ns
+    def __init__(
+        self,
+        sets: list[MetricSet],
+        frame_ns: int,
+        wait_ns: int,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._sets, self._frame_ns, self._wait_ns, self._monotonic_ns = list(sets), frame_ns, wait_ns, monotonic_ns
         self._folds: list[list[Fold]] = [[] for _ in sets]
         self._reached = [0] * len(sets)
         self._period_ns = [0.0] * len(sets)
         self._next_ns = 0
+        self._newest_ns, self._newest_came_ns = 0, 0
         self.late = [0] * len(sets)
 
+    def describe(self, gpu: int, metrics: MetricSet) -> None:
+        """What this GPU's samples are from now on: known only now for one that began late."""
+        self._sets[gpu] = metrics
+
     def add(self, gpu: int, samples: Samples) -> None:
-        """Take a batch of GPU number `gpu` of the sets."""
+        """Take a batch of GPU number `gpu` of the sets; time goes forward in it."""
+        if self._next_ns and self._was_set(gpu, samples):
+            self._start_over(gpu, samples)
         late = samples.end_ns <= self._next_ns if self._next_ns else np.zeros(len(samples), bool)
         self.late[gpu] += int(late.sum())
         if late.all():
@@ -63,6 +84,8 @@ class Framer:
         self._period_ns[gpu] = float(np.median(batch.end_ns - batch.start_ns))
         self._folds[gpu].append(fold(batch, self._frame_ns, self._sets[gpu]))
         self._reached[gpu] = int(batch.end_ns[-1])
+        if self._reached[gpu] > self._newest_ns:
+            self._newest_ns, self._newest_came_ns = self._reached[gpu], self._monotonic_ns()
 
     def begun(self) -> list[bool]:
         """Which GPUs have given a sample."""
@@ -72,34 +95,39 @@ class Framer:
         """Let the first frame be the first that every GPU which has begun can fill; the next if none has."""
         starts = [folds[0].start_ns for folds in self._folds if folds]
         self._next_ns = max(starts, default=now_ns // self._frame_ns * self._frame_ns) + self._frame_ns
+        if not starts:
+            self._newest_ns, self._newest_came_ns = now_ns, self._monotonic_ns()
 
-    def ready(self, now_ns: int, live: list[bool]) -> list[Frame]:
-        """The frames that can go out at `now_ns`."""
+    def ready(self, live: list[bool]) -> list[Frame]:
+        """The frames that can go out now, but no more than MOST_AT_ONCE: ask again until there are none."""
         if not self._next_ns:
             return []
         reached = [r for r, alive in zip(self._reached, live, strict=True) if alive]
-        waited_for = max(now_ns - self._wait_ns, min(reached, default=0))
-        return self._out(waited_for // self._frame_ns * self._frame_ns)
+        waited_for = max(self._now_ns() - self._wait_ns, min(reached, default=0))
+        return self._out((waited_for - self._next_ns) // self._frame_ns)
 
-    def rest(self) -> list[Frame]:
-        """What is left when nothing more comes: every frame that holds some sample's end."""
-        if not self._next_ns:
-            self.begin_at_first()
-        last = max(self._reached)
-        return self._out(-(-last // self._frame_ns) * self._frame_ns) if last else []
+    def _now_ns(self) -> int:
+        return self._newest_ns + self._monotonic_ns() - self._newest_came_ns
 
-    def begin_at_first(self) -> None:
-        """Let the first frame be the first that holds anything."""
-        starts = [folds[0].start_ns for folds in self._folds if folds]
-        self._next_ns = min(starts, default=0)
+    def _was_set(self, gpu: int, samples: Samples) -> bool:
+        """Whether the samples' clock was set: they are of a future, or of this GPU's own past."""
+        future = int(samples.end_ns[-1]) > self._now_ns() + STEP_NS
+        return future or int(samples.end_ns[-1]) < self._reached[gpu] - STEP_NS
 
-    def _out(self, until_ns: int) -> list[Frame]:
-        count = (until_ns - self._next_ns) // self._frame_ns
+    def _start_over(self, gpu: int, samples: Samples) -> None:
+        """Forget all that has no place on the new clock: frames go on with the first that these can fill."""
+        self._folds = [[] for _ in self._sets]
+        self._reached = [0] * len(self._sets)
+        self._next_ns = -(-int(samples.start_ns[0]) // self._frame_ns) * self._frame_ns
+        self._reached[gpu] = self._newest_ns = int(samples.end_ns[-1])
+        self._newest_came_ns = self._monotonic_ns()
+
+    def _out(self, count: int) -> list[Frame]:
         if count <= 0:
             return []
         merged = [merge([self._blank(gpu), *folds]) for gpu, folds in enumerate(self._folds)]
-        frames = [self._frame(merged, k) for k in range(count)]
-        self._next_ns += count * self._frame_ns
+        frames = [self._frame(merged, k) for k in range(min(count, MOST_AT_ONCE))]
+        self._next_ns += len(frames) * self._frame_ns
         self._folds = [_later(folds, self._next_ns) for folds in self._folds]
         return frames
 

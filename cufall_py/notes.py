@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from .metrics import TIME
 from .resolve import is_elapsed
 from .samples import Samples
 from .sources import Opened
 
 MOST_RATIO_OFF = 0.01
+LEAST_STEP_NS = 500_000_000
+"""A clock that is only slewed moves by less between two looks at it."""
+
+
+class ClockSteps:
+    """Notices when the wall clock is set, by the clock that never is."""
+
+    def __init__(
+        self, realtime_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._realtime_ns, self._monotonic_ns = realtime_ns, monotonic_ns
+        self._apart_ns = realtime_ns() - monotonic_ns()
+
+    def note(self) -> str:
+        """A line if it was set since the last call, else nothing."""
+        before_ns, self._apart_ns = self._apart_ns, self._realtime_ns() - self._monotonic_ns()
+        step_ns = self._apart_ns - before_ns
+        if abs(step_ns) < LEAST_STEP_NS:
+            return ""
+        return f"the clock of this machine was set {step_ns / 1e9:+.1f} s; frames go by the times of the samples"
 
 
 def pair_note(opened: Opened, samples: Samples) -> str:

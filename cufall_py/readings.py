@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 PERIOD_S = 0.2
@@ -73,14 +74,13 @@ class BoundNvml:
 class Readings:
     """The newest reading of each GPU, by UUID. Start with `start`; `newest` never waits.
 
-    `say` gets one line when NVML fails and one when it is back.
+    `unsaid` gives one line when NVML fails and one when it is back: the thread itself says nothing, so
+    that whoever listens is always called from the reader's.
     """
 
-    def __init__(
-        self, uuids: Sequence[str], say: Callable[[str], None] = lambda line: None, nvml: Nvml | None = None
-    ) -> None:
+    def __init__(self, uuids: Sequence[str], nvml: Nvml | None = None) -> None:
         self._newest = dict.fromkeys(uuids, Reading())
-        self._say = say
+        self._lines: SimpleQueue[str] = SimpleQueue()
         self._nvml = nvml or BoundNvml()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cufall-nvml", daemon=True)
@@ -91,6 +91,11 @@ class Readings:
 
     def newest(self, uuid: str) -> Reading:
         return self._newest[uuid]
+
+    def unsaid(self) -> Iterator[str]:
+        """Lines for a person that have come since the last time."""
+        while not self._lines.empty():
+            yield self._lines.get()
 
     def close(self) -> None:
         """Ask the thread to end; a call that hangs is not waited for."""
@@ -116,7 +121,7 @@ class Readings:
                 raise failures[0]
             if self._trouble and not failures:
                 self._trouble = ""
-                self._say("NVML answers again")
+                self._lines.put("NVML answers again")
             due = max(due + PERIOD_S, time.monotonic())
             self._end.wait(due - time.monotonic())
 
@@ -132,4 +137,4 @@ class Readings:
         self._newest = dict.fromkeys(self._newest, Reading())
         if str(error) != self._trouble:
             self._trouble = str(error)
-            self._say(f"clocks and power are not known: NVML says {error}")
+            self._lines.put(f"clocks and power are not known: NVML says {error}")

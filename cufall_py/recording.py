@@ -5,8 +5,9 @@ int64 (Unix epoch), one float32 a counter of any of the GPUs (null where this on
 `sm_mhz` and `power_w` float32 (the last NVML readings before), `event` string (JSON; null on data rows).
 
 What is known at the start is one JSON document in the schema's metadata, under METADATA_KEY; everything
-learnt later is an event row. The first row is the event `start`, the last of a recording that was closed
-is `end`. Recording (recording_reader.py) reads it back.
+learnt later is an event row: `said` (a line for a person), `clock`, `gap`, and at the close `cost`. The first
+row is the event `start`, the last of a recording that was closed is `end`. Recording
+(recording_reader.py) reads it back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from . import __version__
 from .arrow_file import BATCH_ROWS, ArrowFile
+from .gaps import gaps
 from .plan import Plan
 from .samples import Ints, Samples
 from .sources import Opened
@@ -59,9 +61,9 @@ class RecordingWriter:
     """Writes samples and events of the GPUs in `opened` to `path`, which it creates. A context manager.
 
     A batch of rows holds all GPUs and goes out when it has BATCH_ROWS rows (or would have more), or when
-    its first row is BATCH_NS old, so a kill loses at most a second. With `clocks`, each GPU's newest
-    `end_ns` is written beside `now_ns()` and `monotonic_ns()` every CLOCK_NS; leave them out where old
-    samples are copied.
+    its first row is BATCH_NS old, so a kill loses at most a second. With `live`, each GPU's newest
+    `end_ns` is written beside `now_ns()` and `monotonic_ns()` every CLOCK_NS (event `clock`), and where
+    samples are missing (event `gap`); leave them out where old samples are copied, which have theirs.
 
     Every method that can write raises CufallError when that fails; what was written before stays readable.
     So does the constructor, also when there is such a file already and no `force`.
@@ -74,26 +76,36 @@ class RecordingWriter:
         plan: Plan,
         *,
         force: bool = False,
-        clocks: bool = True,
+        live: bool = True,
         now_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         columns = (*_counters(opened), *READINGS)
         self._ordinals = [o.device.ordinal for o in opened]
+        self._counters = [o.metrics.counters for o in opened]
         self._places = [[columns.index(name) for name in o.metrics.counters] for o in opened]
         self._width = len(columns)
         self._readings = np.full((len(opened), len(READINGS)), np.nan)
         self._now_ns, self._monotonic_ns = now_ns, monotonic_ns
-        self._clocks, self._clock_due_ns = clocks, [0] * len(opened)
+        self._live, self._clock_due_ns, self._last_end_ns = live, [0] * len(opened), [0] * len(opened)
         self._pending: list[_Piece] = []
         self._pending_rows = self._due_ns = 0
         self._schema = _schema(columns, opened, plan)
         self._file = ArrowFile(Path(path), self._schema, force)
         self._begin()
 
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def takes(self, gpu: int, opened: Opened) -> bool:
+        """Whether samples of this kind can be added: the head tells once and for all what a GPU's are."""
+        return opened.metrics.counters == self._counters[gpu]
+
     def add(self, gpu: int, samples: Samples) -> None:
         """Take samples of the GPU at this position in `opened`."""
         if len(samples):
+            self._note_gaps(gpu, samples)
             values = np.full((len(samples), self._width), np.nan, np.float32)
             values[:, self._places[gpu]] = samples.values
             values[:, -len(READINGS) :] = self._readings[gpu]
@@ -142,7 +154,7 @@ class RecordingWriter:
 
         May be called more than once; after the first it does nothing.
         """
-        if self._file.closed:
+        if self.closed:
             return
         try:
             self.event("end", **fields)
@@ -176,9 +188,14 @@ class RecordingWriter:
         self._pending.append(piece)
         self._pending_rows += len(piece)
 
+    def _note_gaps(self, gpu: int, samples: Samples) -> None:
+        for gap in gaps(samples, self._last_end_ns[gpu]) if self._live else ():
+            self.event("gap", gpu=gpu, **asdict(gap))
+        self._last_end_ns[gpu] = int(samples.end_ns[-1])
+
     def _note_clocks(self, gpu: int, newest_end_ns: int) -> None:
         monotonic_ns, realtime_ns = self._monotonic_ns(), self._now_ns()
-        if not self._clocks or monotonic_ns < self._clock_due_ns[gpu]:
+        if not self._live or monotonic_ns < self._clock_due_ns[gpu]:
             return
         self._clock_due_ns[gpu] = monotonic_ns + CLOCK_NS
         times = {"newest_end_ns": newest_end_ns, "realtime_ns": realtime_ns, "monotonic_ns": monotonic_ns}

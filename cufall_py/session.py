@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .errors import InvalidMeasurement
-from .feed import Gpu, LiveFeed, Say
+from .errors import InvalidMeasurement, UsageError
+from .feed import LiveFeed, Say
 from .frames import Frame, Framer
+from .gpu import Gpu
 from .launch import launch
-from .notes import pair_note
+from .notes import ClockSteps, pair_note
 from .plan import Plan, checked, with_longer_samples
 from .readings import Readings
 from .samples import Samples, Tally
@@ -29,6 +32,8 @@ POLL_S = 0.01
 """How often the rings are looked at while a batch is due."""
 AFTER_MARK_S = 0.004
 """When a batch can be there: a decode begins 2 ms after its mark."""
+RECORD_S = 1.0
+"""How long a recording may go without being looked at: its rows are to be on disk within a second or two."""
 YOUNG_S = 1.5
 """How long after the start workers may decode at each frame's end; a little longer than they do."""
 
@@ -43,6 +48,8 @@ class Cost:
     tally: Tally
     late_samples: int
     overwritten: int
+    start_s: float = 0.0
+    """From the wish to sample until GPUs did."""
 
     @property
     def share(self) -> float:
@@ -57,7 +64,8 @@ class Cost:
             f"{_also(t, self)}; cost {100 * self.share:.2f} % of a core (workers "
             f"{100 * self.workers_cpu_s / max(self.wall_s, 1e-9):.2f}, reader "
             f"{100 * self.reader_cpu_s / max(self.wall_s, 1e-9):.2f}), {decode_ms:.2f} ms a decode, "
-            f"latest {t.late_ns / 1e6:.1f} ms late, {t.resident_bytes >> 20} MiB a worker"
+            f"latest {t.late_ns / 1e6:.1f} ms late, {t.resident_bytes >> 20} MiB a worker, "
+            f"started in {self.start_s:.1f} s"
         )
 
 
@@ -79,7 +87,8 @@ class Session:
 
     `say` gets each line a person should read (nothing is printed otherwise); `on_samples` gets every
     batch as it comes, before it is folded: the position of its GPU in `gpus`, and the samples. `process`:
-    a supervisor that was launched ahead, to load while this process does.
+    a supervisor that was launched ahead, to load while this process does; `asked`: when, on the monotonic
+    clock.
 
     Raises UsageError for a plan that cannot be, SourceError when no selected GPU can be sampled.
     """
@@ -90,10 +99,13 @@ class Session:
         say: Say = lambda line: None,
         on_samples: Callable[[int, Samples], None] = lambda gpu, samples: None,
         process: subprocess.Popen[bytes] | None = None,
+        asked: float = 0.0,
     ) -> None:
         self._say, self._on_samples = say, on_samples
         self._recorder: RecordingWriter | None = None
         self._readings: Readings | None = None
+        self._clock_steps = ClockSteps()
+        asked = asked or time.monotonic()
         self.plan = with_longer_samples(checked(plan), self._tell)
         self._feed = LiveFeed(self.plan, self._tell, process or launch(plan.source))
         try:
@@ -101,27 +113,24 @@ class Session:
         except BaseException:
             self._feed.close()
             raise
+        self._began, self._cpu_before_s = time.monotonic(), time.process_time()
+        self._start_s, self._wall_s = self._began - asked, 0.0
         self.gpus: list[Gpu] = self._feed.gpus
+        self.opened = _described(self.gpus)
+        """What is sampled of each GPU; one that has not started is described by what the others give."""
         self._say_notes()
         self._framer = Framer([o.metrics for o in self.opened], self.plan.frame_ns, self.plan.frame_wait_ns)
-        self._began, self._cpu_before_s = time.monotonic(), time.process_time()
+        self._framing, self._due = False, deque[Frame]()
         self._heard_ns = [0] * len(self.gpus)
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
-    @property
-    def opened(self) -> list[Opened]:
-        """What is sampled of each GPU; one that cannot be is described by what the others give."""
-        known = next(gpu.opened for gpu in self.gpus if gpu.opened)
-        return [gpu.opened or replace(known, device=gpu.device, notes=()) for gpu in self.gpus]
-
     def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
-        """Frames as they become complete, for `duration_s` from the first on, or without end."""
-        end_ns = 0
-        for frame in self._endless():
-            end_ns = end_ns or (frame.start_ns + round(duration_s * 1e9) if duration_s else 0)
-            if end_ns and frame.end_ns > end_ns:
-                return
-            yield frame
+        """Frames as they become complete, as many as `duration_s` has, or without end.
+
+        May be called again: what follows is the frame after the last that was taken. Raises UsageError
+        for a duration that has none.
+        """
+        return islice(self._endless(), whole_frames(duration_s, self.plan) or None)
 
     def record(self, path: str | Path, force: bool = False) -> None:
         """Write every sample that comes from now on to a recording, with NVML's readings, until the close.
@@ -131,7 +140,7 @@ class Session:
         from .recording import RecordingWriter
 
         self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
-        self._readings = Readings([gpu.device.uuid for gpu in self.gpus], self._tell)
+        self._readings = Readings([gpu.device.uuid for gpu in self.gpus])
         self._readings.start()
 
     def cost(self) -> Cost:
@@ -140,12 +149,13 @@ class Session:
         for gpu in self.gpus:
             tally = tally + gpu.tally
         return Cost(
-            wall_s=time.monotonic() - self._began,
+            wall_s=self._wall_s or time.monotonic() - self._began,
             reader_cpu_s=time.process_time() - self._cpu_before_s,
             workers_cpu_s=tally.cpu_ns / 1e9,
             tally=tally,
             late_samples=sum(self._framer.late),
             overwritten=sum(gpu.overwritten for gpu in self.gpus),
+            start_s=self._start_s,
         )
 
     def check(self) -> None:
@@ -156,15 +166,25 @@ class Session:
                 raise InvalidMeasurement(f"GPU {gpu.device.ordinal} gave no samples{why}")
 
     def close(self) -> None:
-        """End sampling, give the counters back and end the recording. May be called more than once."""
+        """End sampling, take what has come until then, give the counters back and end the recording.
+
+        May be called more than once.
+        """
+        self._wall_s = self._wall_s or time.monotonic() - self._began
         try:
             self._feed.close()
-            if self._readings:
-                self._readings.close()
+            self._take_all(self._feed.unread())
         finally:
-            if self._recorder:
-                tallies = {gpu.device.uuid: asdict(gpu.tally) for gpu in self.gpus}
-                self._recorder.close(cost=self.cost().line(), tallies=tallies)
+            self._end_recording()
+
+    def _end_recording(self) -> None:
+        if self._readings:
+            self._readings.close()
+        if self._recorder and not self._recorder.closed:
+            try:
+                self._recorder.event("cost", **asdict(self.cost()))
+            finally:
+                self._recorder.close(tallies={gpu.device.uuid: asdict(gpu.tally) for gpu in self.gpus})
 
     def __enter__(self) -> Session:
         return self
@@ -175,11 +195,15 @@ class Session:
         self.close()
 
     def _endless(self) -> Iterator[Frame]:
-        self._begin()
+        if not self._framing:
+            self._begin()
         while True:
             self._poll()
-            yield from self._framer.ready(time.time_ns(), self._feed.live())
-            self._rest()
+            self._due.extend(self._framer.ready(self._feed.live()))
+            if not self._due:
+                self._sleep()
+            while self._due:
+                yield self._due.popleft()
 
     def _begin(self) -> None:
         """Wait a while until all live GPUs have given samples, so that the first frame holds them all."""
@@ -191,36 +215,60 @@ class Session:
                 break
             self._feed.wait(POLL_S)
         self._framer.begin(time.time_ns())
+        self._framing = True
 
     def _poll(self) -> None:
-        for gpu, samples in self._feed.poll():
-            self._heard_ns[gpu] = time.time_ns()
-            if len(samples):
-                self._take(gpu, samples)
+        self._take_all(self._feed.poll())
+        if line := self._clock_steps.note():
+            self._tell(line)
+        if self._readings:
+            for line in self._readings.unsaid():
+                self._tell(line)
         if self._recorder:
             self._recorder.tick()
 
-    def _rest(self) -> None:
-        """Sleep to the next decode's mark, or a moment only if a GPU has not come for the last one."""
+    def _sleep(self) -> None:
+        """Until the next decode's mark, or a moment only if a GPU has not come for the last one."""
         young = time.monotonic() - self._began < YOUNG_S
         period_ns = min(self.plan.decode_ns, self.plan.frame_ns) if young else self.plan.decode_ns
         now_ns = time.time_ns()
         into_ns = now_ns % period_ns
         live = self._feed.live()
         come = all(heard >= now_ns - into_ns for heard, alive in zip(self._heard_ns, live, strict=True) if alive)
-        self._feed.wait((period_ns - into_ns) / 1e9 + AFTER_MARK_S if come else min(POLL_S, period_ns / 1e10))
+        wait_s = (period_ns - into_ns) / 1e9 + AFTER_MARK_S if come else min(POLL_S, period_ns / 1e10)
+        self._feed.wait(min(wait_s, RECORD_S) if self._recorder else wait_s)
+
+    def _take_all(self, found: Iterable[tuple[int, Samples]]) -> None:
+        for gpu, samples in found:
+            self._heard_ns[gpu] = time.time_ns()
+            if len(samples):
+                self._take(gpu, samples)
 
     def _take(self, gpu: int, samples: Samples) -> None:
+        self._follow(gpu)
         self._on_samples(gpu, samples)
-        if self._recorder and self._readings:
-            reading = self._readings.newest(self.gpus[gpu].device.uuid)
-            self._recorder.set_readings(gpu, reading.sm_mhz, reading.power_w)
-            self._recorder.add(gpu, samples)
+        self._record(gpu, samples)
         self._framer.add(gpu, samples)
         if self._pairs_to_explain:
             self._pairs_to_explain = False
             if note := pair_note(self.opened[gpu], samples):
                 self._tell(note)
+
+    def _follow(self, gpu: int) -> None:
+        """A GPU that has started since is described by what it gives itself."""
+        opened = self.gpus[gpu].opened
+        if opened is None or opened is self.opened[gpu]:
+            return
+        self.opened[gpu] = opened
+        self._framer.describe(gpu, opened.metrics)
+        if self._recorder and not self._recorder.takes(gpu, opened):
+            self._tell(f"GPU {opened.device.ordinal} reads other counters than the recording has: it is not recorded")
+
+    def _record(self, gpu: int, samples: Samples) -> None:
+        if self._recorder and self._readings and self._recorder.takes(gpu, self.opened[gpu]):
+            reading = self._readings.newest(self.gpus[gpu].device.uuid)
+            self._recorder.set_readings(gpu, reading.sm_mhz, reading.power_w)
+            self._recorder.add(gpu, samples)
 
     def _tell(self, line: str) -> None:
         """Say a line, and keep it with what is being recorded."""
@@ -232,3 +280,17 @@ class Session:
         notes = {note for gpu in self.gpus if gpu.opened for note in gpu.opened.notes}
         for note in sorted(notes):
             self._tell(note)
+
+
+def whole_frames(duration_s: float, plan: Plan) -> int:
+    """How many frames a duration has; 0: no end. Raises UsageError if it is shorter than one."""
+    frames = round(duration_s * 1e9) // plan.frame_ns
+    if duration_s and not frames:
+        least = f"{plan.frame_ns / 1e9:g}"
+        raise UsageError(f"--duration-sec {duration_s:g}: must be 0 or at least one frame, {least} s (--frame-us)")
+    return frames
+
+
+def _described(gpus: Sequence[Gpu]) -> list[Opened]:
+    known = next(gpu.opened for gpu in gpus if gpu.opened)
+    return [gpu.opened or replace(known, device=gpu.device, notes=()) for gpu in gpus]

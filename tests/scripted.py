@@ -48,7 +48,7 @@ def together(runs: Sequence[tuple[Sequence[str], dict[str, str]]]) -> list[subpr
     running = [start(*words, env=environment(**variables), **text) for words, variables in runs]
     ended = []
     for process in running:
-        out, error = process.communicate(timeout=20)
+        out, error = process.communicate(timeout=60)
         ended.append(subprocess.CompletedProcess(process.args, process.returncode, out, error))
     return ended
 
@@ -69,7 +69,7 @@ def workers(reader: int) -> list[psutil.Process]:
     return soon(lambda: [p for p in supervisor(reader).children() if p.status() != psutil.STATUS_ZOMBIE])
 
 
-def soon(found: Callable[[], Any], seconds: float = 5.0) -> Any:
+def soon(found: Callable[[], Any], seconds: float = 20.0) -> Any:
     """What `found` gives as soon as that is something."""
     until = time.monotonic() + seconds
     while not (answer := found()):

@@ -53,12 +53,19 @@ def written(*frames: Frame, gpus: list[Opened] | None = None) -> str:
     writer = CsvWriter(file, gpus or [opened(0), opened(3)])
     for one in frames:
         writer.write(one)
-    writer.flush()
     return file.getvalue()
 
 
 def test_the_header_is_there_from_the_start() -> None:
     assert written() == HEADER + "\n"
+
+
+def test_a_metric_that_a_gpu_does_not_have_is_a_row_without_counters() -> None:
+    absent = replace(opened(3), metrics=tensor_set().without([TENSOR]))
+    first, second = csv.DictReader(io.StringIO(written(frame(), gpus=[opened(0), absent])))
+    assert (first["metric"], second["metric"]) == ("tensor", "tensor")
+    assert (second["mean"], second["counters"]) == ("", "")
+    assert first["counters"] == f"{TENSOR}/(4*{SM_ELAPSED})"
 
 
 def test_a_frame_is_a_row_a_gpu(timezone: Callable[[str], None]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,10 @@ import pytest
 
 from cufall_py import Plan, Samples, Session, Wanted
 from cufall_py.errors import CufallError
+from cufall_py.readings import Readings
 from cufall_py.recording_reader import Recording
+from tests.scripted import fault, script
+from tests.test_readings import PlayedNvml
 
 SCRIPT = {"gpus": 2, "patterns": [[{"ms": 70, "tensor": 0.8}, {"ms": 30}], [{"ms": 10, "tensor": 0.25}]]}
 PAIR = Wanted(("sm__pipe_tensor_cycles_active.avg",), "gr__cycles_elapsed.max")
@@ -43,11 +49,48 @@ def test_it_ends_with_what_it_cost_and_lost(plan: Plan, tmp_path: Path) -> None:
     with Session(plan) as session:
         session.record(tmp_path / "run.cufall")
         list(session.frames(0.2))
-        uuids = {gpu.device.uuid for gpu in session.gpus}
-    last = list(Recording(tmp_path / "run.cufall").events())[-1]
-    assert last.kind == "end"
-    assert set(last.fields["tallies"]) == uuids
-    assert all(tally["lost"] == 0 and tally["samples"] > 0 for tally in last.fields["tallies"].values())
+    *_, cost, end = Recording(tmp_path / "run.cufall").events()
+    assert (cost.kind, end.kind) == ("cost", "end")
+    assert cost.fields == asdict(session.cost()) | {"reader_cpu_s": cost.fields["reader_cpu_s"]}
+    assert cost.fields["tally"]["samples"] > 0
+    assert set(end.fields["tallies"]) == {gpu.device.uuid for gpu in session.gpus}
+    assert all(tally["lost"] == 0 and tally["samples"] > 0 for tally in end.fields["tallies"].values())
+
+
+def test_what_comes_at_the_very_end_is_recorded_and_counted(plan: Plan, tmp_path: Path) -> None:
+    """A decode of two seconds is not waited for by the frame, nor by the end; its samples are there."""
+    taken: list[Samples] = []
+    slow = replace(plan, decode_us=2_000_000)
+    with Session(slow, on_samples=lambda gpu, samples: taken.append(samples)) as session:
+        session.record(tmp_path / "run.cufall")
+        time.sleep(1.2)
+        assert not taken
+    count = sum(map(len, taken))
+    assert count > 100
+    assert session.cost().tally.samples == count
+    assert sum(len(samples) for _, samples in Recording(tmp_path / "run.cufall").batches()) == count
+
+
+def test_a_gap_is_an_event(tmp_path: Path) -> None:
+    source = script(tmp_path, faults=[fault(0, "gap", 0.6, 0.1)])
+    with Session(Plan(source=source, sample_us=1000, frame_us=20_000, decode_us=20_000)) as session:
+        session.record(tmp_path / "run.cufall")
+        list(session.frames(1.0))
+    (gap,) = [event for event in Recording(tmp_path / "run.cufall").events() if event.kind == "gap"]
+    assert gap.gpu == 0
+    assert gap.fields["samples"] == pytest.approx(100, abs=2)
+    assert (gap.end_ns - gap.start_ns) / 1e6 == pytest.approx(100, abs=2)
+
+
+def test_a_person_is_told_by_the_readers_own_thread(plan: Plan, tmp_path: Path) -> None:
+    """There is no NVML here, which the thread that reads it finds out."""
+    said_by: list[tuple[str, threading.Thread]] = []
+    with Session(plan, lambda line: said_by.append((line, threading.current_thread()))) as session:
+        session._readings = Readings(["GPU-x"], PlayedNvml(opens=False))
+        session._readings.start()
+        list(session.frames(0.5))
+    assert [line for line, _ in said_by] == ["clocks and power are not known: NVML says Driver Not Loaded"]
+    assert {thread for _, thread in said_by} == {threading.current_thread()}
 
 
 def test_an_existing_recording_is_not_written_over(plan: Plan, tmp_path: Path) -> None:

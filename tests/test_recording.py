@@ -58,11 +58,11 @@ class Clock:
 
 
 def writer(
-    path: Path, gpus: Sequence[Opened] = GPUS, clock: Clock | None = None, force: bool = False, clocks: bool = False
+    path: Path, gpus: Sequence[Opened] = GPUS, clock: Clock | None = None, force: bool = False, live: bool = False
 ) -> RecordingWriter:
     clock = clock or Clock()
     return RecordingWriter(
-        path, gpus, PLAN, force=force, clocks=clocks, now_ns=clock.now_ns, monotonic_ns=clock.monotonic_ns
+        path, gpus, PLAN, force=force, live=live, now_ns=clock.now_ns, monotonic_ns=clock.monotonic_ns
     )
 
 
@@ -252,12 +252,12 @@ def test_an_event_is_strict_json(tmp_path: Path) -> None:
 
 def test_the_clocks_of_each_gpu_are_noted_every_ten_seconds(tmp_path: Path) -> None:
     clock = Clock()
-    with writer(tmp_path / "a.cufall", clock=clock, clocks=True) as out:
+    with writer(tmp_path / "a.cufall", clock=clock, live=True) as out:
         for k in range(25):
             clock.ns = k * SECOND
             out.add(k % 2, steady(EPOCH + clock.ns - 7 * MS, MS, 2, 0.5))
     noted = [
-        (e.gpu, e.start_ns - EPOCH, e.fields) for e in Recording(tmp_path / "a.cufall").events() if e.gpu is not None
+        (e.gpu, e.start_ns - EPOCH, e.fields) for e in Recording(tmp_path / "a.cufall").events() if e.kind == "clock"
     ]
     assert noted == [
         (
@@ -274,6 +274,31 @@ def test_the_clocks_of_each_gpu_are_noted_every_ten_seconds(tmp_path: Path) -> N
 
 
 # --- batches
+
+
+def test_a_hole_of_more_than_half_a_period_is_a_gap(tmp_path: Path) -> None:
+    """Within a batch or between two; not before the first, not between GPUs, and not where old samples are copied."""
+    ends = [0, 1, 3, 3.4, 4.4, 10]
+    holes = samples([EPOCH + round(e * MS) - MS for e in ends], [EPOCH + round(e * MS) for e in ends], [[1, 1]] * 6)
+    for live in (True, False):
+        path = tmp_path / f"{live}.cufall"
+        with writer(path, live=live) as out:
+            out.add(0, holes[:4])
+            out.add(1, steady(EPOCH + SECOND, MS, 1, 0.5))
+            out.add(0, holes[4:])
+        found = [(e.gpu, e.start_ns - EPOCH, e.end_ns - EPOCH, e.fields) for e in gap_events(path)]
+        assert found == ([(0, MS, 2 * MS, {"samples": 1}), (0, 4.4 * MS, 9 * MS, {"samples": 5})] if live else [])
+
+
+def gap_events(path: Path) -> list[Event]:
+    return [event for event in Recording(path).events() if event.kind == "gap"]
+
+
+def test_a_gpu_keeps_the_counters_it_was_recorded_with(tmp_path: Path) -> None:
+    with writer(tmp_path / "a.cufall") as out:
+        assert out.takes(0, opened(0))
+        assert not out.takes(0, opened(0, OTHER_CHIP))
+        assert out.takes(1, opened(2, OTHER_CHIP))
 
 
 def test_a_row_is_on_disk_within_a_second(tmp_path: Path) -> None:

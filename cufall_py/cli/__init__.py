@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 from click.exceptions import Exit
@@ -17,6 +18,7 @@ from cufall_py import __version__
 from cufall_py.errors import CufallError
 
 BROKEN_PIPE = 141
+STDOUT = "stdout"
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -28,7 +30,32 @@ class Ended(BaseException):
         self.exit_code = 128 + number
 
 
-class Verbs(click.Group):
+class Unwritable(Exception):
+    """A place that data goes to takes no more."""
+
+    def __init__(self, place: str, error: OSError) -> None:
+        super().__init__(f"cannot write {place}: {error.strerror}")
+        self.readerless = place == STDOUT and isinstance(error, BrokenPipeError)
+
+
+@contextmanager
+def writing(place: str) -> Iterator[None]:
+    """What goes wrong within is told as the place's fault; no other OSError is."""
+    try:
+        yield
+    except OSError as error:
+        raise Unwritable(place, error) from None
+
+
+class Verb(click.Command):
+    """Its `--help` and `--version` are written to stdout while its words are read."""
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        with writing(STDOUT):
+            return super().make_context(*args, **settings)
+
+
+class Verbs(Verb, click.Group):
     """Verbs, each in the module of its name; a command line that begins with an option is `live`'s."""
 
     NAMES = ("live",)
@@ -98,7 +125,8 @@ def _run(words: list[str]) -> int:
         with cli.make_context("cufall", words) as context:
             cli.invoke(context)
         if sys.stdout:
-            sys.stdout.flush()
+            with writing(STDOUT):
+                sys.stdout.flush()
         return 0
     except Exit as done:
         return done.exit_code
@@ -110,11 +138,13 @@ def _run(words: list[str]) -> int:
         return error.exit_code
     except Ended as ended:
         return ended.exit_code
-    except BrokenPipeError:
-        return _without_stdout(BROKEN_PIPE)
+    except Unwritable as failed:
+        if not failed.readerless:
+            say(str(failed))
+        return _without_stdout(BROKEN_PIPE if failed.readerless else CufallError.exit_code)
     except OSError as error:
-        say(f"cannot write what was measured: {error.strerror}")
-        return _without_stdout(CufallError.exit_code)
+        say(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+        return CufallError.exit_code
 
 
 def _without_stdout(code: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TextIO
@@ -12,11 +13,12 @@ import click
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.launch import launch
 
-from . import end_in_order, say
+from . import STDOUT, Verb, end_in_order, say, writing
 from .options import number, option, plan_from, sampling_options
 
 if TYPE_CHECKING:
     from cufall_py.frames import Frame
+    from cufall_py.plan import Plan
     from cufall_py.session import Session
 
 LEAST_WIDTH, MOST_WIDTH = 1, 1000
@@ -31,7 +33,7 @@ def bad_duration(value: object) -> str:
     return f"--duration-sec {value}: must be a number from 0 to {LONGEST_S:g}"
 
 
-@click.command()
+@click.command(cls=Verb)
 @sampling_options
 @option(
     "--duration-sec",
@@ -62,6 +64,7 @@ def live(**options: Any) -> None:
     """Watch: a line a frame, a band a GPU and metric."""
     if not sys.stdout:
         raise CufallError("stdout is closed, and what is measured goes there")
+    asked = time.monotonic()
     process = launch(options["source"])  # loads while this process does
     with ExitStack() as stack:
         stack.enter_context(process)
@@ -69,9 +72,9 @@ def live(**options: Any) -> None:
         from cufall_py.session import Session
 
         plan = plan_from(options)
-        duration_s = _checked(options)
+        duration_s = _checked(options, plan)
         file = _open_csv(options["csv_path"], stack)
-        session = stack.enter_context(Session(plan, say, process=process))
+        session = stack.enter_context(Session(plan, say, process=process, asked=asked))
         sinks = _sinks(session, file, options)
         end_in_order()
         try:
@@ -79,14 +82,18 @@ def live(**options: Any) -> None:
                 for sink in sinks:
                     sink(frame)
         finally:
+            session.close()  # what is still on its way counts too
             say(session.cost().line())
     session.check()
 
 
-def _checked(options: dict[str, Any]) -> float:
+def _checked(options: dict[str, Any], plan: Plan) -> float:
+    from cufall_py.session import whole_frames
+
     duration_s: float = options["duration_sec"]
     if not 0 <= duration_s <= LONGEST_S:
         raise UsageError(bad_duration(duration_s))
+    whole_frames(duration_s, plan)
     if not LEAST_WIDTH <= options["width"] <= MOST_WIDTH:
         raise UsageError(bad_width(options["width"]))
     return duration_s
@@ -98,29 +105,39 @@ def _open_csv(path: str, stack: ExitStack) -> TextIO | None:
     if path == "-":
         return sys.stdout
     try:
-        return stack.enter_context(open(path, "w", encoding="utf-8", errors="backslashreplace", newline=""))
+        file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
     except OSError as error:
         raise UsageError(f"--csv {path}: {error.strerror}") from None
+    stack.callback(_close, file, path)
+    return file
+
+
+def _close(file: TextIO, path: str) -> None:
+    with writing(path):
+        file.close()
 
 
 def _sinks(session: Session, file: TextIO | None, options: dict[str, Any]) -> list[Callable[[Frame], None]]:
     sinks = []
     if file:
-        sinks.append(_csv_sink(session, file, not options["no_flush"]))
+        place = STDOUT if file is sys.stdout else options["csv_path"]
+        sinks.append(_csv_sink(session, file, place, not options["no_flush"]))
     if file is not sys.stdout:
         sinks.append(_waterfall_sink(session, options))
     return sinks
 
 
-def _csv_sink(session: Session, file: TextIO, flush: bool) -> Callable[[Frame], None]:
+def _csv_sink(session: Session, file: TextIO, place: str, flush: bool) -> Callable[[Frame], None]:
     from cufall_py.export.csv import CsvWriter
 
-    writer = CsvWriter(file, session.opened)
+    with writing(place):
+        writer = CsvWriter(file, session.opened)
 
     def write(frame: Frame) -> None:
-        writer.write(frame)
-        if flush:
-            file.flush()
+        with writing(place):
+            writer.write(frame)
+            if flush:
+                file.flush()
 
     return write
 
@@ -134,7 +151,8 @@ def _waterfall_sink(session: Session, options: dict[str, Any]) -> Callable[[Fram
 
     def write(frame: Frame) -> None:
         line = row(frame, ordinals, metrics, options["width"], labels, colour, ascii_only)
-        print(line, flush=not options["no_flush"])
+        with writing(STDOUT):
+            print(line, flush=not options["no_flush"])
 
     return write
 

@@ -35,7 +35,6 @@ class CsvWriter:
 
     def __init__(self, file: TextIO, gpus: Sequence[Opened]) -> None:
         self._gpus = gpus
-        self._file = file
         self._writer = csv.writer(file, lineterminator="\n")
         self._writer.writerow(HEADER)
 
@@ -62,9 +61,6 @@ class CsvWriter:
                         metric.asked,
                     ]
                 )
-
-    def flush(self) -> None:
-        self._file.flush()
 
 
 def iso_time(start_ns: int) -> str:
