@@ -299,7 +299,7 @@ def test_a_stopped_worker_loses_nothing(tmp_path: Path) -> None:
                 (worker,) = workers(os.getpid())
                 worker.suspend()
                 threading.Timer(1.0, worker.resume).start()
-        cost = running.cost()
+    cost = running.cost()
     samples = Samples.join(got)
     assert (samples.start_ns[1:] == samples.end_ns[:-1]).all()
     assert (cost.tally.samples, cost.tally.lost) == (len(samples), 0)
