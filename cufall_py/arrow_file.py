@@ -35,7 +35,7 @@ class ArrowFile:
             self._file = io.FileIO(path, "w" if force or not self._regular else "x")
             self._path = path.resolve()
         except FileExistsError:
-            raise CufallError(f"{path} is there already; --force overwrites it") from None
+            raise CufallError(f"{path} is there already; force=True overwrites it") from None
         except OSError as error:
             raise self._problem(error) from None
         self._memory = io.BytesIO()

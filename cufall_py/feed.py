@@ -44,6 +44,8 @@ class LiveFeed:
     def __init__(self, plan: Plan, say: Say, process: subprocess.Popen[bytes]) -> None:
         self._plan, self._say = plan, say
         self.gpus: list[Gpu] = []
+        self.began = 0.0
+        """When the first GPU began to give samples, on the monotonic clock."""
         self._numbered: dict[int, Gpu] = {}
         self._under_way = False
         self._relaunches, self._launched, self._launch_at = 0, 0.0, 0.0
@@ -201,6 +203,7 @@ class LiveFeed:
             self._leave_out(gpu, SourceError(f"GPU {gpu.device.ordinal}: reads other counters than before"))
             return
         gpu.error = None
+        self.began = self.began or time.monotonic()
         gpu.attach(reader, opened)
 
     def _fits(self, gpu: Gpu, metrics: MetricSet) -> bool:

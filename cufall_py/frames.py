@@ -64,7 +64,7 @@ class Framer:
         self._folds: list[list[Fold]] = [[] for _ in sets]
         self._reached = [0] * len(sets)
         self._period_ns = [0.0] * len(sets)
-        self._next_ns = 0
+        self._next_ns = self._first_ns = 0
         self._newest_ns, self._newest_came_ns = 0, 0
         self.late = [0] * len(sets)
 
@@ -77,7 +77,7 @@ class Framer:
         if self._next_ns and self._was_set(gpu, samples):
             self._start_over(gpu, samples)
         late = samples.end_ns <= self._next_ns if self._next_ns else np.zeros(len(samples), bool)
-        self.late[gpu] += int(late.sum())
+        self.late[gpu] += int((late & (samples.end_ns > self._first_ns)).sum())
         if late.all():
             return
         batch = samples[~late]
@@ -91,12 +91,17 @@ class Framer:
         """Which GPUs have given a sample."""
         return [bool(reached) for reached in self._reached]
 
-    def begin(self, now_ns: int) -> None:
-        """Let the first frame be the first that every GPU which has begun can fill; the next if none has."""
+    def begin(self, now_ns: int) -> int:
+        """Let the first frame be the first that every GPU which has begun can fill; the next if none has.
+
+        Returns its start. What ends before it is not late, it is before the beginning.
+        """
         starts = [folds[0].start_ns for folds in self._folds if folds]
         self._next_ns = max(starts, default=now_ns // self._frame_ns * self._frame_ns) + self._frame_ns
         if not starts:
             self._newest_ns, self._newest_came_ns = now_ns, self._monotonic_ns()
+        self._first_ns = self._next_ns
+        return self._first_ns
 
     def ready(self, live: list[bool]) -> list[Frame]:
         """The frames that can go out now, but no more than MOST_AT_ONCE: ask again until there are none."""

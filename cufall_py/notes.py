@@ -49,7 +49,7 @@ def pair_note(opened: Opened, samples: Samples) -> str:
             continue
         own, other = (str(opened.facts.get("clocks", {}).get(n, "its own")) for n in (metric.elapsed, denominator))
         return (
-            f"{metric.label} peaks at {metric.peak:g} a {own}, and {clocks:.2f} of these passed for each {other} of "
-            f"{denominator}: shown is the share of its own peak in its own clock; --raw shows the plain quotient"
+            f"shown is {metric.label} as percent of its own peak ({metric.peak:g} a cycle) in its own clock; the plain "
+            f"quotient, which --raw shows, is {metric.peak * clocks:.2f} times that ({clocks:.2f} {own} to a {other})"
         )
     return ""

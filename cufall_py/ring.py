@@ -39,6 +39,8 @@ CHECKED = struct.Struct(f"<QII{TALLY_FIELDS}Q")  # generation, samples, counters
 SLOT = struct.Struct("<QI" + CHECKED.format.removeprefix("<"))  # sequence, checksum, what that covers
 CHECKED_AT = SLOT.size - CHECKED.size
 """The checksum covers all of a slot after itself, and the sequence number."""
+LOOK_S = 0.25
+"""How often a writer looks for readers."""
 DEFAULT_BYTES = 16 << 20
 
 
@@ -68,7 +70,7 @@ class RingWriter:
         self._slots = (size - SLOTS_AT) // SLOT_BYTES
         self._generation = time.time_ns()
         self._sequence = 0
-        self._readerless_since = time.monotonic()
+        self._readerless_since = self._look_at = time.monotonic()
         try:
             self._write_info(info)
         except BaseException:
@@ -95,10 +97,13 @@ class RingWriter:
         self._words[HEARTBEAT_WORD] = time.monotonic_ns()
 
     def readerless_s(self) -> float:
-        """Seconds since the last reader was seen."""
-        if locked(self._fd, READER_BYTE):
-            self._readerless_since = time.monotonic()
-        return time.monotonic() - self._readerless_since
+        """Seconds since the last reader was seen, LOOK_S of them in doubt."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            if locked(self._fd, READER_BYTE):
+                self._readerless_since = now
+        return now - self._readerless_since
 
     def close(self) -> None:
         self.path.unlink(missing_ok=True)

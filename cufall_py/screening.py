@@ -36,14 +36,17 @@ class Timeline:
         """Whether every sample lies where none can: then the clock they are told in was set."""
         if not len(samples) or not self.last_end_ns:
             return False
-        end = samples.end_ns
-        return bool((end > self.latest_ns(monotonic_ns)).all() or (end < self.last_end_ns - SKEW_NS).all())
+        end, earliest_ns, latest_ns = samples.end_ns, self.last_end_ns - SKEW_NS, self.latest_ns(monotonic_ns)
+        if earliest_ns <= end[-1] <= latest_ns:  # as nearly always
+            return False
+        return bool((end > latest_ns).all() or (end < earliest_ns).all())
 
-    def note(self, samples: Samples, monotonic_ns: int) -> None:
-        """These have come. One that is absurd by its values counts too: it is not missing as well."""
-        possible = samples.end_ns[~untimely(samples, self.latest_ns(monotonic_ns))]
+    def note(self, samples: Samples, kept: Samples, monotonic_ns: int) -> None:
+        """These have come, and those were kept. One that is absurd by its values counts too: it is not missing."""
+        possible = kept if kept is samples else samples[~untimely(samples, self.latest_ns(monotonic_ns))]
         if len(possible):
-            self.last_end_ns = max(self.last_end_ns, int(possible.max()))
+            newest_ns = possible.end_ns[-1] if kept is samples else possible.end_ns.max()
+            self.last_end_ns = max(self.last_end_ns, int(newest_ns))
             self.ahead_ns = self.last_end_ns - monotonic_ns
 
 

@@ -7,12 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .errors import InvalidMeasurement, UsageError
+from .errors import CufallError, InvalidMeasurement, UsageError
 from .feed import LiveFeed, Say
 from .frames import Frame, Framer
 from .gpu import Gpu
@@ -26,6 +27,12 @@ from .sources import Opened
 if TYPE_CHECKING:
     from .recording import RecordingWriter
 
+LONG_NS = 2_000_000_000
+"""From this length of a frame on a person is told when the first will end."""
+LEAST_SHARE_S = 1.0
+"""What is taken in a shorter run says nothing about a share of time."""
+MOST_SILENT_S = 1.0
+"""How much longer than two decodes a GPU may have given nothing at the end."""
 FIRST_WAIT_S = 2.0
 """How long the first frame waits for the slowest GPU's first sample."""
 POLL_S = 0.01
@@ -56,15 +63,23 @@ class Cost:
         return (self.reader_cpu_s + self.workers_cpu_s) / self.wall_s if self.wall_s else 0.0
 
     def line(self) -> str:
-        """One line for a person, at the end of a run."""
+        """What was measured, in one line for a person at the end of a run."""
         t = self.tally
-        decode_ms = t.decode_ns / max(t.decodes, 1) / 1e6
+        return f"{t.samples} samples in {self.wall_s:.1f} s, {t.lost} lost ({t.lost_ns / 1e9:.3f} s){_also(t, self)}"
+
+    def cost_line(self) -> str:
+        """What it took, in another."""
+        t, scale, unit = self.tally, 100 / max(self.wall_s, 1e-9), "% of a core"
+        if self.wall_s < LEAST_SHARE_S:
+            scale, unit = 1000, "ms of a processor"
+        digits = 2 if self.wall_s >= LEAST_SHARE_S else 0
+        total, workers, reader = (
+            f"{scale * cpu_s:.{digits}f}"
+            for cpu_s in (self.workers_cpu_s + self.reader_cpu_s, self.workers_cpu_s, self.reader_cpu_s)
+        )
         return (
-            f"{t.samples} samples in {self.wall_s:.1f} s, {t.lost} lost ({t.lost_ns / 1e9:.3f} s)"
-            f"{_also(t, self)}; cost {100 * self.share:.2f} % of a core (workers "
-            f"{100 * self.workers_cpu_s / max(self.wall_s, 1e-9):.2f}, reader "
-            f"{100 * self.reader_cpu_s / max(self.wall_s, 1e-9):.2f}), {decode_ms:.2f} ms a decode, "
-            f"latest {t.late_ns / 1e6:.1f} ms late, {t.resident_bytes >> 20} MiB a worker, "
+            f"cost {total} {unit} (workers {workers}, reader {reader}), {t.resident_bytes >> 20} MiB a worker, "
+            f"{t.decode_ns / max(t.decodes, 1) / 1e6:.2f} ms a decode, at most {t.late_ns / 1e6:.1f} ms late; "
             f"started in {self.start_s:.1f} s"
         )
 
@@ -113,7 +128,7 @@ class Session:
         except BaseException:
             self._feed.close()
             raise
-        self._began, self._cpu_before_s = time.monotonic(), time.process_time()
+        self._began, self._cpu_before_s = self._feed.began, time.process_time()
         self._start_s, self._wall_s = self._began - asked, 0.0
         self.gpus: list[Gpu] = self._feed.gpus
         self.opened = _described(self.gpus)
@@ -122,6 +137,7 @@ class Session:
         self._framer = Framer([o.metrics for o in self.opened], self.plan.frame_ns, self.plan.frame_wait_ns)
         self._framing, self._due = False, deque[Frame]()
         self._heard_ns = [0] * len(self.gpus)
+        self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
     def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
@@ -139,6 +155,9 @@ class Session:
         """
         from .recording import RecordingWriter
 
+        self._check_open()
+        if self._recorder:
+            raise CufallError("this session is being recorded already")
         self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
         self._readings = Readings([gpu.device.uuid for gpu in self.gpus])
         self._readings.start()
@@ -159,18 +178,26 @@ class Session:
         )
 
     def check(self) -> None:
-        """Raise InvalidMeasurement if a selected GPU gave nothing."""
-        for gpu in self.gpus:
-            if not gpu.tally.samples:
-                why = f": {gpu.error}" if gpu.error else ""
-                raise InvalidMeasurement(f"GPU {gpu.device.ordinal} gave no samples{why}")
+        """After the close: raise InvalidMeasurement if a selected GPU gave nothing, or nothing at the end."""
+        if problems := [problem for gpu in self.gpus if (problem := self._problem(gpu))]:
+            raise InvalidMeasurement("; ".join(problems))
+
+    def _problem(self, gpu: Gpu) -> str:
+        """Why what was measured of this GPU is not of the whole run; empty if it is."""
+        if not gpu.tally.samples:
+            return f"no samples of {gpu.error}" if gpu.error else f"GPU {gpu.device.ordinal} gave no samples"
+        silent_s = self._ended - self._sampled[self.gpus.index(gpu)]
+        if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9:
+            return f"GPU {gpu.device.ordinal}: nothing was measured for the last {silent_s:.1f} s"
+        return ""
 
     def close(self) -> None:
         """End sampling, take what has come until then, give the counters back and end the recording.
 
         May be called more than once.
         """
-        self._wall_s = self._wall_s or time.monotonic() - self._began
+        self._ended = self._ended or time.monotonic()
+        self._wall_s = self._ended - self._began
         try:
             self._feed.close()
             self._take_all(self._feed.unread())
@@ -194,10 +221,15 @@ class Session:
     ) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if self._wall_s:
+            raise CufallError("this session is closed")
+
     def _endless(self) -> Iterator[Frame]:
         if not self._framing:
             self._begin()
         while True:
+            self._check_open()
             self._poll()
             self._due.extend(self._framer.ready(self._feed.live()))
             if not self._due:
@@ -214,8 +246,11 @@ class Session:
             if any(begun) and all(b or not alive for b, alive in zip(begun, live, strict=True)):
                 break
             self._feed.wait(POLL_S)
-        self._framer.begin(time.time_ns())
+        first_ns = self._framer.begin(time.time_ns())
         self._framing = True
+        if self.plan.frame_ns >= LONG_NS:
+            at = datetime.fromtimestamp((first_ns + self.plan.frame_ns) / 1e9)
+            self._tell(f"the first frame ends at {at:%H:%M:%S}: frames lie on multiples of their length")
 
     def _poll(self) -> None:
         self._take_all(self._feed.poll())
@@ -245,6 +280,7 @@ class Session:
                 self._take(gpu, samples)
 
     def _take(self, gpu: int, samples: Samples) -> None:
+        self._sampled[gpu] = time.monotonic()
         self._follow(gpu)
         self._on_samples(gpu, samples)
         self._record(gpu, samples)

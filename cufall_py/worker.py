@@ -52,17 +52,19 @@ def work(provider: Provider, device: Device, plan: Plan, tell: Callable[..., Non
             tell("ring", gpu=device.ordinal, path=str(ring.path))
             return _sample(Sampling(source, opened, ring, plan), tell, end)
     except CufallError as error:
-        tell("error", gpu=device.ordinal, error=as_json(_named(error, device)))
+        tell("error", gpu=device.ordinal, error=as_json(_named(error, device, reader)))
         return FINAL
     finally:
         _close(source)
 
 
-def _named(error: CufallError, device: Device) -> CufallError:
-    """The error; if the owner of this GPU is another cufall, one that names it."""
+def _named(error: CufallError, device: Device, reader: int) -> CufallError:
+    """The error; if the owner of this GPU is a cufall, one that names it."""
     owner = owner_of(device.uuid) if isinstance(error, CountersOwned) else None
     if not owner:
         return error
+    if owner == reader:
+        return CountersOwned(f"GPU {device.ordinal}: an earlier Session of this program samples it; close() that first")
     return CountersOwned(f"GPU {device.ordinal}: another cufall (process {owner}) samples it; end that first")
 
 
@@ -129,7 +131,7 @@ class Sampling:
         if jumped:
             self._timeline = timeline = Timeline()
         kept = screen(samples, timeline.last_end_ns, self.opened.metrics, tally, timeline.latest_ns(began_ns))
-        timeline.note(samples, began_ns)
+        timeline.note(samples, kept, began_ns)
         tally.cpu_ns = time.process_time_ns() - self._began_cpu_ns
         _account(tally, time.monotonic_ns() - began_ns, time.time_ns() - due_ns, period_ns)
         self.ring.write(kept, tally)

@@ -107,9 +107,9 @@ def test_a_pair_of_two_clocks_is_shown_of_its_own_peak_and_explained_once(plan: 
     with Session(pair, said.append) as session:
         frames = list(session.frames(0.4))
     assert frames[5].mean[1, 0] == pytest.approx(0.25, rel=1e-9)
-    explained = [line for line in said if "peaks at 4" in line]
+    explained = [line for line in said if "its own peak (4 a cycle)" in line]
     # the scripted SM clock is 1.755 GHz, the SYS clock 1.6
-    assert len(explained) == 1 and "1.10 of these" in explained[0]
+    assert len(explained) == 1 and "4.39 times that (1.10 gpc_cycle to a sys_cycle)" in explained[0]
 
 
 def test_raw_is_the_plain_quotient_of_the_pair(plan: Plan) -> None:

@@ -498,7 +498,7 @@ def _batch_ends(path: Path) -> list[int]:
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "a.cufall").write_text("mine")
-    with pytest.raises(CufallError, match="is there already; --force overwrites it"):
+    with pytest.raises(CufallError, match="is there already; force=True overwrites it"):
         writer(tmp_path / "a.cufall")
     assert (tmp_path / "a.cufall").read_text() == "mine"
     writer(tmp_path / "a.cufall", force=True).close()

@@ -21,7 +21,7 @@ from hypothesis import given, settings, strategies as st
 
 from cufall_py import ring as ring_module
 from cufall_py.errors import CountersOwned, SourceError
-from cufall_py.ring import Batch, RingReader, RingWriter, slot_capacity
+from cufall_py.ring import LOOK_S, Batch, RingReader, RingWriter, slot_capacity
 from cufall_py.ring_file import clear_stale, directory_choices, owner_of
 from cufall_py.samples import Samples, Tally
 from tests.helpers import EPOCH, joined
@@ -378,16 +378,17 @@ def test_clearing_without_a_directory_is_nothing(ring_dir: Path) -> None:
 
 def test_a_writer_knows_for_how_long_it_has_had_no_reader() -> None:
     with rings(readers=0) as (writer, _):
-        time.sleep(0.2)
-        assert writer.readerless_s() >= 0.2
+        time.sleep(0.6)
+        assert writer.readerless_s() >= 0.6
         reader, second = RingReader(writer.path), RingReader(writer.path)
-        assert writer.readerless_s() < 0.2
+        time.sleep(LOOK_S)
+        assert writer.readerless_s() < 0.6
         reader.close()
-        time.sleep(0.2)
-        assert writer.readerless_s() < 0.2
+        time.sleep(LOOK_S)
+        assert writer.readerless_s() < 0.6
         second.close()
-        time.sleep(0.2)
-        assert 0.2 <= writer.readerless_s() < 5
+        time.sleep(0.6)
+        assert 0.6 <= writer.readerless_s() < 5
 
 
 def test_a_reader_knows_for_how_long_nothing_was_written() -> None:

@@ -325,7 +325,8 @@ def test_an_end_far_in_the_future_does_not_make_all_that_follows_a_duplicate() -
 def test_the_clock_of_the_samples_may_be_set_and_is_then_followed() -> None:
     timeline = Timeline()
     assert timeline.latest_ns(5) == NEVER_NS
-    timeline.note(steady(EPOCH, MS, 10, 0.5), monotonic_ns=1000 * MS)
+    first = steady(EPOCH, MS, 10, 0.5)
+    timeline.note(first, first, monotonic_ns=1000 * MS)
     soon = steady(EPOCH + 10 * MS, MS, 10, 0.5)
     assert not timeline.has_jumped(soon, 1010 * MS)
     assert not timeline.has_jumped(steady(EPOCH + 5 * MS, MS, 3, 0.5), 1010 * MS)  # a repeat is no jump
@@ -340,11 +341,12 @@ def test_a_broken_end_a_minute_ahead_is_absurd_and_what_follows_is_kept() -> Non
     ends = whole.end_ns.copy()
     ends[4] += 60_000 * MS
     tally, timeline = Tally(), Timeline()
-    timeline.note(steady(EPOCH - MS, MS, 1, 0.5), monotonic_ns=0)
+    first = steady(EPOCH - MS, MS, 1, 0.5)
+    timeline.note(first, first, monotonic_ns=0)
     broken = Samples(whole.start_ns, ends, whole.values)
     kept = screen(broken, timeline.last_end_ns, tensor_set(), tally, timeline.latest_ns(10 * MS))
     assert (len(kept), tally.absurd, tally.duplicate, tally.lost) == (9, 1, 0, 0)
-    timeline.note(broken, 10 * MS)
+    timeline.note(broken, kept, 10 * MS)
     assert timeline.last_end_ns == EPOCH + 10 * MS
     assert timeline.latest_ns(10 * MS) == EPOCH + 10 * MS + SKEW_NS
 

@@ -14,19 +14,19 @@ from tests.scripted import cufall, fault, script
 
 LINE = re.compile(
     r"^cufall: (?P<samples>\d+) samples in (?P<wall>[\d.]+) s, (?P<lost>\d+) lost \((?P<lost_s>[\d.]+) s\)"
-    r"(?P<also>.*); cost (?P<share>[\d.]+) % of a core \(workers (?P<workers>[\d.]+), reader (?P<reader>[\d.]+)\), "
-    r"(?P<decode>[\d.]+) ms a decode, latest (?P<late>[\d.]+) ms late, (?P<memory>\d+) MiB a worker, "
-    r"started in (?P<start>[\d.]+) s$"
+    r"(?P<also>.*)\ncufall: cost (?P<share>[\d.]+) % of a core \(workers (?P<workers>[\d.]+), "
+    r"reader (?P<reader>[\d.]+)\), (?P<memory>\d+) MiB a worker, (?P<decode>[\d.]+) ms a decode, "
+    r"at most (?P<late>[\d.]+) ms late; started in (?P<start>[\d.]+) s$"
 )
 
 
-def test_the_summary_is_one_line_with_everything(tmp_path: Path) -> None:
-    ended = cufall("--source", script(tmp_path, gpus=2), "--frame-us", "20000", "--duration-sec", "0.5")
+def test_the_summary_has_everything(tmp_path: Path) -> None:
+    ended = cufall("--source", script(tmp_path, gpus=2), "--frame-us", "20000", "--duration-sec", "1.5")
     found = LINE.match(ended.stderr.strip())
     assert found, ended.stderr
     said = {name: float(text) for name, text in found.groupdict().items() if name != "also"}
-    assert 2 * 0.5 / 0.005 <= said["samples"] <= 2 * (said["wall"] + 0.5) / 0.005
-    assert 0.5 <= said["wall"] < 20
+    assert 2 * 1.5 / 0.005 <= said["samples"] <= 2 * (said["wall"] + 0.5) / 0.005
+    assert 1.5 <= said["wall"] < 20
     assert 0 < said["start"] < 20
     assert (said["lost"], found["also"]) == (0, "")
     assert said["share"] == pytest.approx(said["workers"] + said["reader"], abs=0.02)
@@ -36,7 +36,7 @@ def test_the_summary_is_one_line_with_everything(tmp_path: Path) -> None:
 
 def test_faults_are_counted_in_it(tmp_path: Path) -> None:
     faults = [fault(0, "gap", 0.5, 0.1), fault(0, "absurd", 0.7, 0.05), fault(0, "duplicate", 0.8, 0.05)]
-    words = ("--frame-us", "20000", "--sample-us", "1000", "--decode-us", "20000", "--duration-sec", "1")
+    words = ("--frame-us", "20000", "--sample-us", "1000", "--decode-us", "20000", "--duration-sec", "1.5")
     ended = cufall("--source", script(tmp_path, faults=faults), *words)
     found = LINE.match(ended.stderr.strip())
     assert found, ended.stderr
@@ -64,8 +64,20 @@ def test_cost_is_the_tallys_sum(tmp_path: Path) -> None:
 
 
 def test_nothing_measured_costs_no_division() -> None:
-    line = Cost(0.0, 0.0, 0.0, Tally(), 0, 0).line()
-    assert line.startswith("0 samples in 0.0 s, 0 lost (0.000 s); cost 0.00 % of a core")
+    cost = Cost(0.0, 0.0, 0.0, Tally(), 0, 0)
+    assert cost.line() == "0 samples in 0.0 s, 0 lost (0.000 s)"
+    assert cost.cost_line().startswith(
+        "cost 0 ms of a processor (workers 0, reader 0), 0 MiB a worker, 0.00 ms a decode"
+    )
+
+
+def test_a_share_of_less_than_a_second_is_not_told() -> None:
+    assert (
+        Cost(0.9, 0.02, 0.01, Tally(), 0, 0).cost_line().startswith("cost 30 ms of a processor (workers 10, reader 20)")
+    )
+    assert (
+        Cost(2.0, 0.02, 0.01, Tally(), 0, 0).cost_line().startswith("cost 1.50 % of a core (workers 0.50, reader 1.00)")
+    )
 
 
 def test_what_went_wrong_is_named_only_if_it_did() -> None:
@@ -73,5 +85,5 @@ def test_what_went_wrong_is_named_only_if_it_did() -> None:
     line = Cost(1.0, 0.0, 0.0, tally, 6, 7).line()
     assert (
         ", 1 absurd, 2 duplicate, 3 re-timed, 4 buffer overflows, 5 late decodes, 6 too late for their frame, "
-        "7 batches overwritten unread; cost" in line
+        "7 batches overwritten unread" in line
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +16,7 @@ import click
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.launch import launch
 
-from . import STDOUT, Verb, end_in_order, say, writing
+from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .options import number, option, plan_from, sampling_options
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from cufall_py.plan import Plan
     from cufall_py.session import Session
 
-LEAST_WIDTH, MOST_WIDTH = 1, 1000
+LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
 LONGEST_S = 1e9
 
 
@@ -45,10 +48,9 @@ def bad_duration(value: object) -> str:
 @option(
     "--width",
     type=number(int, bad_width),
-    default=32,
-    show_default=True,
+    default=None,
     metavar="N",
-    help="Characters of a band.",
+    help="Characters of a band. [default: 32, fewer if a terminal is too narrow]",
 )
 @option("--no-labels", is_flag=True, help="Bands alone, without names and values.")
 @option("--color", is_flag=True, help="Colour the bands by what is lit in each character.")
@@ -78,13 +80,27 @@ def live(**options: Any) -> None:
         sinks = _sinks(session, file, options)
         end_in_order()
         try:
-            for frame in session.frames(duration_s):
-                for sink in sinks:
-                    sink(frame)
+            _show(session, duration_s, sinks)
         finally:
             session.close()  # what is still on its way counts too
-            say(session.cost().line())
+        _sum_up(session)
     session.check()
+
+
+def _show(session: Session, duration_s: float, sinks: list[Callable[[Frame], None]]) -> None:
+    try:
+        for frame in session.frames(duration_s):
+            for sink in sinks:
+                sink(frame)
+    except Ended:
+        session.close()
+        _sum_up(session)
+        raise
+
+
+def _sum_up(session: Session) -> None:
+    say(session.cost().line())
+    say(session.cost().cost_line())
 
 
 def _checked(options: dict[str, Any], plan: Plan) -> float:
@@ -94,8 +110,9 @@ def _checked(options: dict[str, Any], plan: Plan) -> float:
     if not 0 <= duration_s <= LONGEST_S:
         raise UsageError(bad_duration(duration_s))
     whole_frames(duration_s, plan)
-    if not LEAST_WIDTH <= options["width"] <= MOST_WIDTH:
-        raise UsageError(bad_width(options["width"]))
+    width = options["width"]
+    if width is not None and not LEAST_WIDTH <= width <= MOST_WIDTH:
+        raise UsageError(bad_width(width))
     return duration_s
 
 
@@ -105,7 +122,8 @@ def _open_csv(path: str, stack: ExitStack) -> TextIO | None:
     if path == "-":
         return sys.stdout
     try:
-        file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
+        # opened before anything is started, to refuse what cannot be written; emptied when there is something to write
+        file = open(path, "a", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
     except OSError as error:
         raise UsageError(f"--csv {path}: {error.strerror}") from None
     stack.callback(_close, file, path)
@@ -131,6 +149,8 @@ def _csv_sink(session: Session, file: TextIO, place: str, flush: bool) -> Callab
     from cufall_py.export.csv import CsvWriter
 
     with writing(place):
+        if file is not sys.stdout and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate(0)
         writer = CsvWriter(file, session.opened)
 
     def write(frame: Frame) -> None:
@@ -148,13 +168,26 @@ def _waterfall_sink(session: Session, options: dict[str, Any]) -> Callable[[Fram
     ordinals = [opened.device.ordinal for opened in session.opened]
     metrics = session.opened[0].metrics.metrics
     labels, colour, ascii_only = not options["no_labels"], options["color"], not _takes_braille(sys.stdout)
+    width = options["width"] or 0
 
     def write(frame: Frame) -> None:
-        line = row(frame, ordinals, metrics, options["width"], labels, colour, ascii_only)
+        nonlocal width
+        width = width or _width(len(row(frame, ordinals, metrics, 0, labels, False)), len(ordinals) * len(metrics))
+        line = row(frame, ordinals, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
             print(line, flush=not options["no_flush"])
 
     return write
+
+
+def _width(bare: int, bands: int) -> int:
+    """Characters of a band: 32, but on a terminal no more than fit beside the `bare` rest of a row."""
+    if not sys.stdout.isatty():
+        return DEFAULT_WIDTH
+    columns = shutil.get_terminal_size().columns
+    if columns < bare + bands:
+        say(f"a row needs {bare + bands} columns, this terminal has {columns}; try --no-labels or fewer --devices")
+    return min(max((columns - bare) // bands, LEAST_WIDTH), DEFAULT_WIDTH)
 
 
 def _takes_braille(stream: TextIO) -> bool:
