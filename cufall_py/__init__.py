@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["CufallError", "Frame", "Plan", "Samples", "Session", "Wanted", "__version__"]
+__all__ = ["CufallError", "Frame", "Plan", "Recording", "Samples", "Session", "Wanted", "__version__"]
 
 if TYPE_CHECKING:
     from .errors import CufallError
     from .frames import Frame
     from .plan import Plan
+    from .recording_reader import Recording
     from .resolve import Wanted
     from .samples import Samples
     from .session import Session
@@ -23,6 +24,7 @@ _HOMES = {
     "CufallError": "errors",
     "Frame": "frames",
     "Plan": "plan",
+    "Recording": "recording_reader",
     "Samples": "samples",
     "Session": "session",
     "Wanted": "resolve",

@@ -76,4 +76,4 @@ def provider(name: str) -> Provider:
         from .script import ScriptProvider
 
         return ScriptProvider.from_file(name.removeprefix("script:"))
-    raise UsageError(f"--source {name}: not cupti, script:FILE or a recording")
+    raise UsageError(f"--source {name}: not cupti or script:FILE")
