@@ -131,7 +131,7 @@ class ArrowFile:
             beside.unlink(missing_ok=True)
 
     def _rewrite(self, beside: Path) -> None:
-        with pa.OSFile(str(self._path)) as source, open(beside, "xb") as file:
+        with open(self._path, "rb") as source, open(beside, "xb") as file:
             shutil.copymode(self._path, beside)
             with pa.ipc.new_stream(file, self._schema, options=_OPTIONS) as out:
                 for batch in _joined(pa.ipc.open_stream(source)):

@@ -94,7 +94,7 @@ class Recording:
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         wanted = pa.ipc.IpcReadOptions(included_fields=[self._names.index(name) for name in names])
         try:
-            with pa.OSFile(str(self._path)) as source:
+            with open(self._path, "rb") as source:
                 yield from pa.ipc.open_stream(source, options=wanted)
         except (pa.ArrowException, OSError):  # OSError: a body shorter than its head says
             self._report_cut()
@@ -127,7 +127,7 @@ class Recording:
 def _head(path: Path) -> tuple[list[str], dict[str, Any]]:
     """The names of the columns and the document in the schema."""
     try:
-        with pa.OSFile(str(path)) as source:
+        with open(path, "rb") as source:
             schema = pa.ipc.open_stream(source).schema
         document: dict[str, Any] = json.loads((schema.metadata or {})[METADATA_KEY])
         version = int(document["schema"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from dataclasses import asdict, replace
@@ -117,3 +118,27 @@ def test_raw_is_the_plain_quotient_of_the_pair(plan: Plan) -> None:
     with Session(raw) as session:
         frame = next(iter(session.frames()))
     assert frame.mean[1, 0] == pytest.approx(0.25 * 4 * 1.755 / 1.6, rel=1e-9)
+
+
+def test_a_recording_may_have_any_name_a_file_can(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xff.cufall")
+    with Session(plan) as session:
+        session.record(path)
+        list(session.frames(0.1))
+    assert sum(len(samples) for _, samples in Recording(path).batches()) > 0
+
+
+def test_a_closed_session_says_so(plan: Plan, tmp_path: Path) -> None:
+    with Session(plan) as session:
+        frames = session.frames()
+        next(frames)
+    for use in (lambda: next(frames), lambda: list(session.frames(1)), lambda: session.record(tmp_path / "x")):
+        with pytest.raises(CufallError, match="this session is closed"):
+            use()
+
+
+def test_a_session_is_recorded_once(plan: Plan, tmp_path: Path) -> None:
+    with Session(plan) as session:
+        session.record(tmp_path / "a")
+        with pytest.raises(CufallError, match="is being recorded already"):
+            session.record(tmp_path / "b")
