@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,11 @@ from hypothesis import settings
 LEAVE_S = 3.0
 """How long a process that a test ended may take to be gone."""
 
+for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # a shell that starts the tests in the background has some ignored, and every cufall under test would inherit that
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 settings.register_profile("cufall", deadline=None, max_examples=60)
 settings.load_profile("cufall")
 
@@ -21,7 +27,7 @@ settings.load_profile("cufall")
 @pytest.fixture(autouse=True)
 def ring_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this test's rings lie; no other CUFALL_ variable reaches it."""
-    for name in [name for name in os.environ if name.startswith("CUFALL_") and name != "CUFALL_TEST_ALL"]:
+    for name in [name for name in os.environ if name.startswith("CUFALL_")]:
         monkeypatch.delenv(name)
     directory = tmp_path / "rings"
     monkeypatch.setenv("CUFALL_RING_DIR", str(directory))
