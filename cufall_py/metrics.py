@@ -74,8 +74,8 @@ class MetricSet:
     metrics: tuple[Metric, ...]
     _numerators: Floats = field(init=False, repr=False, compare=False)
     _denominators: Floats = field(init=False, repr=False, compare=False)
-    _capped: Floats = field(init=False, repr=False, compare=False)
-    _caps: Floats = field(init=False, repr=False, compare=False)
+    _excess: Floats = field(init=False, repr=False, compare=False)
+    """(counters + 1, bounded metrics): times totals, by how much each is above what can be believed."""
     _rates: NDArray[np.intp] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -90,8 +90,7 @@ class MetricSet:
         rates = [column[m.counters[0]] for m in self.metrics if m.rate]
         object.__setattr__(self, "_numerators", top)
         object.__setattr__(self, "_denominators", bottom)
-        object.__setattr__(self, "_capped", top[:, capped])
-        object.__setattr__(self, "_caps", TOLERANCE * bottom[:, capped])
+        object.__setattr__(self, "_excess", (top - TOLERANCE * bottom)[:, capped])
         object.__setattr__(self, "_rates", np.array(rates, np.intp))
 
     def extend(self, values: Floats, duration_ns: NDArray[np.int64]) -> Floats:
@@ -119,8 +118,9 @@ class MetricSet:
 
     def within_ceilings(self, values: Floats, duration_ns: NDArray[np.int64]) -> bool:
         """Whether no sample reads more than can be believed."""
-        totals = self.extend(values, duration_ns)
-        return bool((totals @ self._capped <= totals @ self._caps).all())
+        if self._excess[-1].any():  # what is measured against time needs it; counters alone do not
+            return bool((self.extend(values, duration_ns) @ self._excess <= 0).all())
+        return bool((values @ self._excess[:-1] <= 0).all())
 
     def with_peaks(self, peaks: dict[str, float]) -> MetricSet:
         """The same set, each unknown peak filled in from `peaks` (by counter name)."""
