@@ -230,12 +230,13 @@ class Session:
             self._begin()
         while True:
             self._check_open()
+            if self._due:
+                yield self._due.popleft()
+                continue
             self._poll()
             self._due.extend(self._framer.ready(self._feed.live()))
             if not self._due:
                 self._sleep()
-            while self._due:
-                yield self._due.popleft()
 
     def _begin(self) -> None:
         """Wait a while until all live GPUs have given samples, so that the first frame holds them all."""

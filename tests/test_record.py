@@ -132,6 +132,8 @@ def test_a_closed_session_says_so(plan: Plan, tmp_path: Path) -> None:
     with Session(plan) as session:
         frames = session.frames()
         next(frames)
+        time.sleep(1)
+        next(frames)  # others are ready too, and not taken
     for use in (lambda: next(frames), lambda: list(session.frames(1)), lambda: session.record(tmp_path / "x")):
         with pytest.raises(CufallError, match="this session is closed"):
             use()
