@@ -97,7 +97,7 @@ def checked(plan: Plan) -> Plan:
         value = getattr(plan, name)
         derived = value == 0 and name in DERIVED
         if not derived and not (isinstance(value, int) and least <= value <= most):
-            raise UsageError(f"{flag(name)} {value}: must be a whole number from {least} to {most}")
+            raise UsageError(out_of_limits(name, value))
     if not isinstance(plan.devices, str):
         raise UsageError(f'devices {plan.devices!r}: must be a string, as in "0,1"')
     if plan.trigger not in TRIGGERS:
@@ -106,6 +106,12 @@ def checked(plan: Plan) -> Plan:
         raise UsageError(f"--sample-us {plan.sample_ns // 1000}: must be at most --frame-us, {plan.frame_us}")
     check(plan.wanted)
     return plan
+
+
+def out_of_limits(name: str, value: object) -> str:
+    """What a person is told who gave this number of the plan."""
+    least, most = LIMITS[name]
+    return f"{flag(name)} {value}: must be a whole number from {least} to {most}"
 
 
 def flag(name: str) -> str:

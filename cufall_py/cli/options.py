@@ -24,18 +24,6 @@ def number(kind: type[int] | type[float], refusal: Callable[[object], str]) -> C
     return convert
 
 
-def limited(name: str) -> Callable[[Any], int | float]:
-    """A number of the plan."""
-    return number(int, lambda value: out_of_limits(name, value))
-
-
-def out_of_limits(name: str, value: object) -> str:
-    from cufall_py.plan import LIMITS, flag
-
-    least, most = LIMITS[name]
-    return f"{flag(name)} {value}: must be a whole number from {least} to {most}"
-
-
 def bad_full_scale(value: object) -> str:
     return f"--full-scale {value}: must be 0 or a number above it"
 
@@ -45,6 +33,19 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "CUFALL_" + long.removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, **settings)
+
+
+def plan_number(name: str, default: int, metavar: str, help: str) -> Callable[[Any], Any]:
+    """The option of a number of the plan; a default of 0, derived from the others, is told in its help."""
+
+    def refusal(value: object) -> str:
+        from cufall_py.plan import out_of_limits
+
+        return out_of_limits(name, value)
+
+    long = "--" + name.replace("_", "-")
+    kind = number(int, refusal)
+    return option(long, type=kind, default=default, show_default=bool(default), metavar=metavar, help=help)
 
 
 SAMPLING = (
@@ -77,43 +78,11 @@ SAMPLING = (
         metavar="V",
         help="The quotient that is 100 %; 0: by the counter's unit.",
     ),
-    option(
-        "--frame-us",
-        type=limited("frame_us"),
-        default=100_000,
-        show_default=True,
-        metavar="US",
-        help="Length of a frame.",
-    ),
-    option(
-        "--sample-us",
-        type=limited("sample_us"),
-        default=0,
-        metavar="US",
-        help="Length of a hardware sample. [default: a quarter of a frame]",
-    ),
-    option(
-        "--decode-us",
-        type=limited("decode_us"),
-        default=200_000,
-        show_default=True,
-        metavar="US",
-        help="How often the hardware buffer is drained.",
-    ),
-    option(
-        "--buffer-samples",
-        type=limited("buffer_samples"),
-        default=0,
-        metavar="N",
-        help="Samples that one decode can hold. [default: sized]",
-    ),
-    option(
-        "--hw-buffer-mb",
-        type=limited("hw_buffer_mb"),
-        default=0,
-        metavar="MB",
-        help="Hardware buffer of a GPU. [default: sized, at most 64]",
-    ),
+    plan_number("frame_us", 100_000, "US", "Length of a frame."),
+    plan_number("sample_us", 0, "US", "Length of a hardware sample. [default: a quarter of a frame]"),
+    plan_number("decode_us", 200_000, "US", "How often the hardware buffer is drained."),
+    plan_number("buffer_samples", 0, "N", "Samples that one decode can hold. [default: sized]"),
+    plan_number("hw_buffer_mb", 0, "MB", "Hardware buffer of a GPU. [default: sized, at most 64]"),
     option(
         "--trigger",
         type=click.Choice(["time", "sysclk"]),
@@ -121,14 +90,7 @@ SAMPLING = (
         show_default=True,
         help="What ends a sample.",
     ),
-    option(
-        "--sysclk-cycles",
-        type=limited("sysclk_cycles"),
-        default=1_000_000,
-        show_default=True,
-        metavar="N",
-        help="Length of a sample with --trigger sysclk.",
-    ),
+    plan_number("sysclk_cycles", 1_000_000, "N", "Length of a sample with --trigger sysclk."),
 )
 
 
@@ -141,7 +103,7 @@ def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def plan_from(options: dict[str, Any]) -> Plan:
     """The plan that the sampling options mean; takes them out of `options`. Raises UsageError."""
-    from cufall_py.plan import LIMITS, Plan
+    from cufall_py.plan import LIMITS, Plan, checked
     from cufall_py.resolve import Wanted
 
     take = options.pop
@@ -155,11 +117,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
         full_scale=_full_scale(take("full_scale")),
     )
     names = ("source", "devices", "trigger", *LIMITS)
-    given = {name: take(name) for name in names}
-    for name in LIMITS:
-        if given[name] < 0 or (name in ("frame_us", "decode_us", "sysclk_cycles") and not given[name]):
-            raise click.UsageError(out_of_limits(name, given[name]))
-    return Plan(wanted=wanted, **given)
+    return checked(Plan(wanted=wanted, **{name: take(name) for name in names}))
 
 
 def _full_scale(value: float) -> float:
