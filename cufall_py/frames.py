@@ -138,9 +138,7 @@ class Framer:
 
     def _blank(self, gpu: int) -> Fold:
         metrics = self._sets[gpu]
-        counters, shape = len(metrics.counters) + 1, (1, len(metrics.metrics))
-        nothing = np.full(shape, np.nan)
-        return Fold(self._next_ns, self._frame_ns, np.zeros((1, counters)), nothing, nothing, np.zeros(1, np.int64))
+        return Fold.blank(self._next_ns, self._frame_ns, len(metrics.counters), len(metrics.metrics))
 
     def _frame(self, merged: list[Fold], k: int) -> Frame:
         start_ns = self._next_ns + k * self._frame_ns
@@ -162,27 +160,11 @@ def _row(fold: Fold, start_ns: int) -> Fold:
     """One frame of a fold; an empty one where the fold does not reach."""
     k = (start_ns - fold.start_ns) // fold.frame_ns
     if 0 <= k < len(fold):
-        at = slice(k, k + 1)
-        return Fold(start_ns, fold.frame_ns, fold.totals[at], fold.minimum[at], fold.maximum[at], fold.got[at])
-    nothing = np.full((1, fold.minimum.shape[1]), np.nan)
-    return Fold(start_ns, fold.frame_ns, np.zeros((1, fold.totals.shape[1])), nothing, nothing, np.zeros(1, np.int64))
+        return fold.between(k, k + 1)
+    return Fold.blank(start_ns, fold.frame_ns, fold.totals.shape[1] - 1, fold.minimum.shape[1])
 
 
 def _later(folds: list[Fold], from_ns: int) -> list[Fold]:
     """The folds that reach beyond `from_ns`, cut to begin there."""
-    out = []
-    for f in folds:
-        skip = max(0, (from_ns - f.start_ns) // f.frame_ns)
-        if skip < len(f):
-            at = slice(skip, None)
-            out.append(
-                Fold(
-                    f.start_ns + skip * f.frame_ns,
-                    f.frame_ns,
-                    f.totals[at],
-                    f.minimum[at],
-                    f.maximum[at],
-                    f.got[at],
-                )
-            )
-    return out
+    skips = [max(0, (from_ns - f.start_ns) // f.frame_ns) for f in folds]
+    return [f.between(skip, len(f)) for f, skip in zip(folds, skips, strict=True) if skip < len(f)]

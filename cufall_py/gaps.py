@@ -20,8 +20,7 @@ class Gap:
 
 def gaps(samples: Samples, last_end_ns: int) -> list[Gap]:
     """Where more than half a period lies between two samples; `last_end_ns` is of the one before them (0: none)."""
-    previous = np.concatenate(([last_end_ns or samples.start_ns[0]], samples.end_ns[:-1]))
-    missing_ns = samples.start_ns - previous
-    period_ns = max(1, int(np.median(samples.end_ns - samples.start_ns)))
-    at = np.flatnonzero(missing_ns > period_ns // 2)
-    return [Gap(int(previous[k]), int(samples.start_ns[k]), round(int(missing_ns[k]) / period_ns)) for k in at]
+    period_ns = samples.period_ns
+    missing_ns = samples.gaps_ns(last_end_ns, period_ns)
+    found = [(int(samples.start_ns[k]), int(missing_ns[k])) for k in np.flatnonzero(missing_ns)]
+    return [Gap(start_ns - length_ns, start_ns, round(length_ns / period_ns)) for start_ns, length_ns in found]

@@ -33,8 +33,18 @@ class Samples:
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def __getitem__(self, rows: slice | NDArray[np.bool_]) -> Samples:
+    def __getitem__(self, rows: slice | NDArray[np.bool_ | np.intp]) -> Samples:
         return Samples(self.start_ns[rows], self.end_ns[rows], self.values[rows])
+
+    @property
+    def period_ns(self) -> int:
+        """The period that samples (at least one) come in: their median length."""
+        return max(1, int(np.median(self.end_ns - self.start_ns)))
+
+    def gaps_ns(self, last_end_ns: int, period_ns: int) -> Ints:
+        """(n,) what is missing before each; 0 if at most half a period. `last_end_ns`: of the one before (0: none)."""
+        missing_ns = self.start_ns - np.concatenate(([last_end_ns or self.start_ns[0]], self.end_ns[:-1]))
+        return np.where(missing_ns > period_ns // 2, missing_ns, 0)
 
     @staticmethod
     def empty(counters: int) -> Samples:
@@ -105,6 +115,18 @@ class Fold:
 
     def __len__(self) -> int:
         return len(self.got)
+
+    @staticmethod
+    def blank(start_ns: int, frame_ns: int, counters: int, metrics: int) -> Fold:
+        """One frame of which nothing was measured."""
+        nothing = np.full((1, metrics), np.nan)
+        return Fold(start_ns, frame_ns, np.zeros((1, counters + 1)), nothing, nothing, np.zeros(1, np.int64))
+
+    def between(self, first: int, last: int) -> Fold:
+        """Frames `first` to before `last` alone."""
+        at = slice(first, last)
+        start_ns = self.start_ns + first * self.frame_ns
+        return Fold(start_ns, self.frame_ns, self.totals[at], self.minimum[at], self.maximum[at], self.got[at])
 
 
 def fold(samples: Samples, frame_ns: int, metrics: MetricSet) -> Fold:

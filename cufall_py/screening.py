@@ -119,9 +119,7 @@ def _count_gaps(samples: Samples, last_end_ns: int, left_out: int, tally: Tally)
     """Count what is missing between samples, but for the `left_out` that came and were not believed."""
     if not len(samples):
         return
-    period_ns = max(1, int(np.median(samples.end_ns - samples.start_ns)))
-    previous = np.concatenate(([last_end_ns or samples.start_ns[0]], samples.end_ns[:-1]))
-    gaps = samples.start_ns - previous
-    gaps = gaps[gaps > period_ns // 2]
-    tally.lost += max(0, int(np.round(gaps / period_ns).sum()) - left_out)
-    tally.lost_ns += max(0, int(gaps.sum()) - left_out * period_ns)
+    period_ns = samples.period_ns
+    missing_ns = samples.gaps_ns(last_end_ns, period_ns)
+    tally.lost += max(0, int(np.round(missing_ns / period_ns).sum()) - left_out)
+    tally.lost_ns += max(0, int(missing_ns.sum()) - left_out * period_ns)

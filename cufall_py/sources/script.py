@@ -272,10 +272,7 @@ class ScriptSource:
                 samples.values[hit] = 2**32 - 1
             elif fault.kind == "duplicate":
                 order = np.sort(np.concatenate([np.arange(len(samples)), np.flatnonzero(hit)]))
-                samples, since_s = (
-                    Samples(samples.start_ns[order], samples.end_ns[order], samples.values[order]),
-                    since_s[order],
-                )
+                samples, since_s = samples[order], since_s[order]
         return samples
 
 
