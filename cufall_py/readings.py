@@ -105,13 +105,12 @@ class Readings:
 
     def _run(self) -> None:
         while not self._end.is_set():
-            wait_s = RETRY_S
             try:
                 self._nvml.open()
                 self._follow()
             except Exception as error:  # NVML's own errors, and whatever a broken installation raises
                 self._fail(error)
-            self._end.wait(wait_s)
+            self._end.wait(RETRY_S)
 
     def _follow(self) -> None:
         due = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import struct
 import tempfile
 from pathlib import Path
@@ -36,7 +37,7 @@ def create(uuid: str, size: int) -> tuple[Path, int]:
     for directory in choices:
         try:
             _make(directory)
-            if directory != choices[-1] and size * SHARE_OF_SPACE > _free_bytes(directory):
+            if directory != choices[-1] and size * SHARE_OF_SPACE > shutil.disk_usage(directory).free:
                 failures.append(f"{directory}: too small")
                 continue
             return _create_in(directory, uuid, size)
@@ -49,11 +50,6 @@ def _make(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if directory.lstat().st_uid != os.getuid():
         raise PermissionError(0, "is another user's")
-
-
-def _free_bytes(directory: Path) -> int:
-    space = os.statvfs(directory)
-    return space.f_bavail * space.f_frsize
 
 
 def _create_in(directory: Path, uuid: str, size: int) -> tuple[Path, int]:
