@@ -129,11 +129,14 @@ def losses(found: Figures) -> str:
     return table(head, rows)
 
 
+def idle(found: Figures) -> str:
+    return clocks([("idle, " + state, found[state]) for state in ("before", "during", "after")])
+
+
 def target(found: Figures) -> str:
     rows = [(key, f"{r['per_s']['off']:.1f}", *ratio(r)) for key, r in entries(found) if "ratio" in r]
-    idle = [("idle, " + state, found["idle"][state]) for state in ("before", "during", "after")]
     loaded = [(f"{key}, {state}", m) for key, r in entries(found) for state, m in r.get("clocks", {}).items()]
-    return table(("load", "per s, off", *RATIO), rows) + clocks([*idle, *loaded])
+    return table(("load", "per s, off", *RATIO), rows) + clocks(loaded)
 
 
 def target_floor(found: Figures) -> str:
@@ -191,6 +194,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "memory": ("Memory", memory),
     "losses_fast": ("Samples lost, faster than 1 kHz", losses),
     "losses": ("Samples lost", losses),
+    "idle": ("An idle GPU", idle),
     "target": ("The target", target),
     "target_floor": ("The target, beside the floor", target_floor),
     "eight": ("Eight GPUs (scripted)", eight),

@@ -24,11 +24,12 @@ from parts.cost import memory, whole_cost, worker_cpu
 from parts.eight import eight
 from parts.latency import first_frame, frame_age
 from parts.losses import losses, losses_fast
-from parts.target import target, target_floor
+from parts.target import idle, target, target_floor
 
 Part = Callable[[Bench], Figures]
 ORDER: tuple[Part, ...] = (
-    target,  # first, while nothing has woken the GPU yet
+    idle,  # first, while nothing has woken the GPU yet
+    target,
     target_floor,
     worker_cpu,
     memory,

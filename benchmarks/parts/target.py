@@ -29,7 +29,7 @@ Block = tuple[int, int, dict[str, float]]
 
 def target(bench: Bench) -> Figures:
     """The rate of work off/on/off, in many short blocks; clocks and power in each state."""
-    out: Figures = {"idle": idle_watts(bench)}
+    out: Figures = {}
     few = max(2, 2 * bench.blocks // 3)
     for name, load, plan, blocks in (
         ("GEMM", GEMM, bench.plan(), bench.blocks),
@@ -162,9 +162,9 @@ def mean_readings(blocks: list[Block]) -> dict[str, float]:
     return mean([readings for *_, readings in blocks])
 
 
-def idle_watts(bench: Bench) -> Figures:
-    """An idle GPU before, during and after; run before any load has started a context."""
-    settle_s, seconds = (2.0, 2.0) if bench.real else (0.1, 0.2)
+def idle(bench: Bench) -> Figures:
+    """An idle GPU's clocks and power before, during and after; run before any load has started a context."""
+    settle_s, seconds = (4.0, 2.0) if bench.real else (0.1, 0.2)
     device = bench.device
     time.sleep(settle_s)
     before = watched(bench.nvml, seconds)
