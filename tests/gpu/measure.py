@@ -143,7 +143,18 @@ def ncu_products(
     wanted: Sequence[tuple[str, int]] = PRODUCTS, metrics: Sequence[str] = NCU_METRICS
 ) -> dict[tuple[str, int], dict[str, float]]:
     """Each product's counters in one launch, by Nsight Compute at free-running clocks."""
-    command = ["ncu", "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
+    command = [
+        "ncu",
+        "--clock-control",
+        "none",
+        "--cache-control",
+        "none",
+        "--profile-from-start",
+        "off",
+        "--csv",
+        "--page",
+        "raw",
+    ]
     command += ["--metrics", ",".join(metrics), sys.executable, str(Path(__file__).with_name("ncu_products.py"))]
     command += [f"{kind}:{size}" for kind, size in wanted]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment())
@@ -179,8 +190,11 @@ def _together(a: dict[str, float], b: dict[str, float]) -> dict[str, float]:
 # NVML ---------------------------------------------------------------------------------------------------
 
 
+GPM_METRICS = {"gr": 1, "sm": 2, "tensor": 5, "dram": 10}
+
+
 class Gpm:
-    """NVML's own tensor utilisation between two of its samples; they must lie 350 ms or more apart."""
+    """NVML's own utilisations between two of its samples; it renews what they hold every 100 ms."""
 
     def __init__(self, uuid: str) -> None:
         import pynvml
@@ -195,15 +209,16 @@ class Gpm:
         self._n.nvmlGpmSampleGet(self._handle, self._samples[which])
         self._at_ns[which] = (before + time.time_ns()) // 2
 
-    def between(self) -> tuple[float, int, int]:
-        """Percent, and the times of the two samples."""
+    def between(self) -> tuple[dict[str, float], int, int]:
+        """Percent of each of GPM_METRICS, and the times of the two samples."""
         n = self._n
         ask = n.c_nvmlGpmMetricsGet_t()
-        ask.version, ask.numMetrics = n.NVML_GPM_METRICS_GET_VERSION, 1
+        ask.version, ask.numMetrics = n.NVML_GPM_METRICS_GET_VERSION, len(GPM_METRICS)
         ask.sample1, ask.sample2 = self._samples
-        ask.metrics[0].metricId = n.NVML_GPM_METRIC_ANY_TENSOR_UTIL
+        for k, number in enumerate(GPM_METRICS.values()):
+            ask.metrics[k].metricId = number
         n.nvmlGpmMetricsGet(ask)
-        return ask.metrics[0].value, *self._at_ns
+        return {name: ask.metrics[k].value for k, name in enumerate(GPM_METRICS)}, *self._at_ns
 
 
 def nvidia_smi(query: str) -> str:

@@ -56,18 +56,20 @@ class TestSteadyLoads:
         note(name, launches=answer["launches"], cufall_sum=each, ncu_sum=by_ncu[TENSOR_SUM], ratio=ratio)
         assert ratio == pytest.approx(1, abs=0.01)
 
-    def test_against_gpm(self, wide: Sampling, loads: Loads) -> None:
+    @pytest.mark.parametrize("load", [("bf16", 8192), ("copy", 1024)], ids=lambda load: load[0])
+    def test_against_gpm(self, wide: Sampling, loads: Loads, load: tuple[str, int]) -> None:
         gpm = Gpm(wide.session.gpus[0].device.uuid)
-        loads.begin("bf16", 8192, 2.5)
+        loads.begin(*load, 2.5)
         time.sleep(1.0)
         gpm.take(0)
         time.sleep(1.5)
         gpm.take(1)
         loads.answer()
         by_gpm, start, end = gpm.between()
-        percent = wide.window(start, end).percent()
-        note("gpm", cufall=percent, gpm=by_gpm, seconds=(end - start) / 1e9)
-        assert abs(percent - by_gpm) < 2
+        window = wide.window(start, end)
+        percent = {name: window.percent(name) for name in by_gpm}
+        note(f"gpm {load[0]}", cufall=percent, gpm=by_gpm, seconds=(end - start) / 1e9)
+        assert percent == pytest.approx(by_gpm, abs=2)
 
     @pytest.mark.parametrize("load", [("fp32", 4096), ("idle", 0), ("copy", 1024)], ids=lambda load: load[0])
     def test_no_tensor_work_reads_as_none(self, wide: Sampling, loads: Loads, load: tuple[str, int]) -> None:
