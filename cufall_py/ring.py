@@ -29,18 +29,16 @@ import numpy as np
 
 from .errors import SourceError
 from .ring_file import HEADER, MAGIC, READER_BYTE, WRITER_BYTE, create, header, lock, locked
-from .samples import TALLY_FIELDS, Samples, Tally
+from .samples import TALLY_FIELDS, Even, Samples, Tally
 
-VERSION = 1
+VERSION = 2
 HEARTBEAT_WORD = HEADER.size // 8 - 1
 INFO_AT, SLOTS_AT, SLOT_BYTES = 4096, 65536, 16384
 INFO = struct.Struct("<II")  # length, checksum
-CHECKED = struct.Struct(f"<QII{TALLY_FIELDS}Q")  # generation, samples, counters, tally
+CHECKED = struct.Struct(f"<QIHHqq{TALLY_FIELDS}Q")  # generation, samples, counters, even or not, start, end, tally
 SLOT = struct.Struct("<QI" + CHECKED.format.removeprefix("<"))  # sequence, checksum, what that covers
 CHECKED_AT = SLOT.size - CHECKED.size
 """The checksum covers all of a slot after itself, and the sequence number."""
-LOOK_S = 0.25
-"""How often a writer looks for readers."""
 DEFAULT_BYTES = 16 << 20
 
 
@@ -65,12 +63,12 @@ class RingWriter:
 
     def __init__(self, uuid: str, info: dict[str, Any], size: int = DEFAULT_BYTES, owner: int = 0) -> None:
         self.path, self._fd = create(uuid, size)
-        self._map = mmap.mmap(self._fd, size)
+        self._map = mmap.mmap(self._fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)  # so no write is a page's first
         self._words = _words(self._map)
         self._slots = (size - SLOTS_AT) // SLOT_BYTES
         self._generation = time.time_ns()
         self._sequence = 0
-        self._readerless_since = self._look_at = time.monotonic()
+        self._readerless_since = time.monotonic()
         try:
             self._write_info(info)
         except BaseException:
@@ -88,21 +86,20 @@ class RingWriter:
             time.monotonic_ns(),
         )
 
-    def write(self, samples: Samples, tally: Tally) -> None:
+    def write(self, batch: Samples | Even, tally: Tally) -> None:
         """Append a batch, over several slots if it is long; an empty one still carries the tally."""
-        counters = samples.values.shape[1]
-        room = slot_capacity(counters)
-        for at in range(0, max(len(samples), 1), room):
-            self._write_slot(samples[at : at + room], counters, tally)
+        room = slot_capacity(batch.values.shape[1])
+        if isinstance(batch, Even) and len(batch) <= room:
+            self._write_slot(batch, tally)
+        else:
+            self._write_samples(batch.spread() if isinstance(batch, Even) else batch, room, tally)
         self._words[HEARTBEAT_WORD] = time.monotonic_ns()
 
     def readerless_s(self) -> float:
-        """Seconds since the last reader was seen, LOOK_S of them in doubt."""
+        """Seconds since a reader was last seen here."""
         now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_S
-            if locked(self._fd, READER_BYTE):
-                self._readerless_since = now
+        if locked(self._fd, READER_BYTE):
+            self._readerless_since = now
         return now - self._readerless_since
 
     def close(self) -> None:
@@ -111,16 +108,17 @@ class RingWriter:
         self._map.close()
         os.close(self._fd)
 
-    def _write_slot(self, samples: Samples, counters: int, tally: Tally) -> None:
+    def _write_samples(self, samples: Samples, room: int, tally: Tally) -> None:
+        for at in range(0, max(len(samples), 1), room):
+            part = samples[at : at + room]
+            times = part.start_ns.tobytes() + part.end_ns.tobytes()
+            self._write_slot(Even(0, 0, part.values), tally, times)
+
+    def _write_slot(self, batch: Even, tally: Tally, times: bytes = b"") -> None:
+        """`times`: those of samples that are not even."""
         self._sequence += 1
-        checked = b"".join(
-            (
-                CHECKED.pack(self._generation, len(samples), counters, *tally.astuple()),
-                samples.start_ns.tobytes(),
-                samples.end_ns.tobytes(),
-                samples.values.tobytes(),
-            )
-        )
+        head = (*batch.values.shape, not times, batch.start_ns, batch.end_ns)
+        checked = CHECKED.pack(self._generation, *head, *tally.astuple()) + batch.values.tobytes() + times
         at = SLOTS_AT + (self._sequence % self._slots) * SLOT_BYTES
         body = struct.pack("<I", _checksum(checked, self._sequence)) + checked
         self._words[at // 8] = 0
@@ -204,13 +202,17 @@ class RingReader:
     def _valid_batch(self, sequence: int) -> Batch | None:
         at = self._offset(sequence)
         copy = self._map[at : at + SLOT_BYTES]
-        found, checksum, generation, samples, counters, *tally = SLOT.unpack_from(copy)
-        used = SLOT.size + samples * (16 + 8 * counters)
+        found, checksum, generation, samples, counters, even, start_ns, end_ns, *tally = SLOT.unpack_from(copy)
+        used = SLOT.size + (0 if even else 16 * samples) + 8 * samples * counters
         if (found, generation) != (sequence, self._generation) or used > SLOT_BYTES:
             return None
         if not self.intact(copy[:used], sequence, checksum):
             return None
-        return Batch(_unpack(copy, samples, counters), Tally(*tally))
+        values = np.frombuffer(copy, np.float64, samples * counters, SLOT.size).reshape(samples, counters)
+        if even and samples:
+            return Batch(Even(start_ns, end_ns, values).spread(), Tally(*tally))
+        times = np.frombuffer(copy, np.int64, 2 * samples, SLOT.size + values.nbytes)
+        return Batch(Samples(times[:samples], times[samples:], values), Tally(*tally))
 
     @staticmethod
     def intact(copy: bytes, sequence: int, checksum: int) -> bool:
@@ -229,12 +231,6 @@ class RingReader:
 def _words(mapped: mmap.mmap) -> memoryview[int]:
     """The file as 8-byte words, each read and written at once, as struct does not: it clears a word first."""
     return memoryview(mapped).cast("Q")
-
-
-def _unpack(copy: bytes, samples: int, counters: int) -> Samples:
-    times = np.frombuffer(copy, np.int64, 2 * samples, SLOT.size)
-    values = np.frombuffer(copy, np.float64, samples * counters, SLOT.size + times.nbytes)
-    return Samples(times[:samples], times[samples:], values.reshape(samples, counters))
 
 
 def _checksum(checked: bytes | memoryview, sequence: int) -> int:

@@ -61,6 +61,32 @@ class Samples:
 
 
 @dataclass
+class Even:
+    """Samples that join and are all of one length, told by the start of the first and the end of the last.
+
+    What a GPU gives nearly always, many times a second, so a worker makes no array of their times.
+    """
+
+    start_ns: int
+    end_ns: int
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @staticmethod
+    def between(start_ns: int, end_ns: int, period_ns: int, values: Floats) -> Even | None:
+        """Those that fill this span; None if there are none, or some are missing."""
+        missing_ns = end_ns - start_ns - period_ns * len(values)
+        return Even(start_ns, end_ns, values) if len(values) and abs(missing_ns) <= period_ns // 2 else None
+
+    def spread(self) -> Samples:
+        """Each with its own times."""
+        edges = np.arange(len(self) + 1, dtype=np.int64) * (self.end_ns - self.start_ns) // len(self) + self.start_ns
+        return Samples(edges[:-1], edges[1:], self.values)
+
+
+@dataclass
 class Tally:
     """What a worker has counted since it started; sums, but for `late_ns` and `resident_bytes`: the most."""
 

@@ -6,7 +6,7 @@ read its ring for two seconds, or, by the kernel's alarm, when a call into the d
 
 from __future__ import annotations
 
-import os
+import resource
 import select
 import signal
 import time
@@ -19,12 +19,14 @@ from .errors import CountersOwned, CufallError, SourceError, as_json
 from .plan import Plan
 from .ring import RingWriter
 from .ring_file import owner_of
-from .samples import Tally
-from .screening import Timeline, screen
+from .samples import Even, Samples, Tally
+from .screening import Timeline, is_flawless, screen
 from .sources import Opened, Provider, Source
 
 T = TypeVar("T")
 READERLESS_S = 2.0
+LOOK_S = 0.2
+"""How often a worker looks for readers, counts its cost and puts off its end."""
 OPEN_S, HUNG_S = 60.0, 10.0
 """A worker that has not started after the one, or reads for longer than the other (or twenty decodes), is ended."""
 OWNED_RETRY_S = 2.0
@@ -88,13 +90,16 @@ def _while_owned(take: Callable[[], T]) -> T:
 
 def _sample(sampling: Sampling, tell: Callable[..., None], end: int) -> int:
     """Decode into the ring at each mark until the end. Returns FINAL, or AGAIN if the source gave out."""
+    look_at = 0.0
     while True:
         due_ns, period_ns = sampling.next_mark(time.time_ns())
-        _end_after(0)
         ended = _ended_before(due_ns, end)
-        if not ended and sampling.ring.readerless_s() > READERLESS_S:
-            return AGAIN  # the supervisor lives, so its reader does, and may have been stopped for a while
-        _end_after(max(HUNG_S, 20e-9 * period_ns))
+        if ended or time.monotonic() >= look_at:
+            look_at = time.monotonic() + LOOK_S
+            _end_after(max(HUNG_S, 20e-9 * period_ns))
+            sampling.count_cost()
+            if not ended and sampling.ring.readerless_s() > READERLESS_S:
+                return AGAIN  # the supervisor lives, so its reader does, and may have been stopped for a while
         try:
             jumped = sampling.take(due_ns, period_ns)
         except SourceError as error:
@@ -114,28 +119,45 @@ class Sampling:
 
     def __init__(self, source: Source, opened: Opened, ring: RingWriter, plan: Plan) -> None:
         self.opened, self.ring = opened, ring
-        self._source, self._plan, self._timeline = source, plan, Timeline()
+        self._source, self._timeline = source, Timeline()
+        self._decode_ns, self._first_ns = plan.decode_ns, min(plan.decode_ns, plan.frame_ns)
         self._began_cpu_ns, self._young_until_ns = time.process_time_ns(), time.time_ns() + YOUNG_NS
 
     def next_mark(self, now_ns: int) -> tuple[int, int]:
         """When the next decode is due, and the period of decodes; at first each frame's, to show the first soon."""
-        plan = self._plan
-        period_ns = min(plan.decode_ns, plan.frame_ns) if now_ns < self._young_until_ns else plan.decode_ns
+        period_ns = self._first_ns if now_ns < self._young_until_ns else self._decode_ns
         return (now_ns // period_ns + 1) * period_ns + DECODE_AFTER_NS, period_ns
 
     def take(self, due_ns: int, period_ns: int) -> bool:
         """Decode, screen and write. Returns whether the clock of the samples was set. Raises SourceError."""
         tally, timeline, began_ns = self._source.tally, self._timeline, time.monotonic_ns()
-        samples = self._source.read()
-        jumped = timeline.has_jumped(samples, began_ns)
-        if jumped:
-            self._timeline = timeline = Timeline()
-        kept = screen(samples, timeline.last_end_ns, self.opened.metrics, tally, timeline.latest_ns(began_ns))
-        timeline.note(samples, kept, began_ns)
-        tally.cpu_ns = time.process_time_ns() - self._began_cpu_ns
+        found, jumped = self._source.read(), False
+        if isinstance(found, Even) and is_flawless(found, timeline, self.opened.metrics, began_ns):
+            tally.samples += len(found)
+            timeline.reach(found.end_ns, began_ns)
+            kept: Samples | Even = found
+        else:
+            kept, jumped = self._screened(found.spread() if isinstance(found, Even) else found, began_ns)
         _account(tally, time.monotonic_ns() - began_ns, time.time_ns() - due_ns, period_ns)
         self.ring.write(kept, tally)
         return jumped
+
+    def count_cost(self) -> None:
+        """What this process has used so far; not at each decode, for each question to the kernel costs."""
+        usage, tally = resource.getrusage(resource.RUSAGE_SELF), self._source.tally
+        tally.cpu_ns = int(1e9 * (usage.ru_utime + usage.ru_stime)) - self._began_cpu_ns
+        tally.resident_bytes = 1024 * usage.ru_maxrss
+
+    def _screened(self, samples: Samples, began_ns: int) -> tuple[Samples, bool]:
+        """Those that can be true, and whether their clock was set."""
+        jumped = self._timeline.has_jumped(samples, began_ns)
+        if jumped:
+            self._timeline = Timeline()
+        timeline = self._timeline
+        latest_ns = timeline.latest_ns(began_ns)
+        kept = screen(samples, timeline.last_end_ns, self.opened.metrics, self._source.tally, latest_ns)
+        timeline.note(samples, began_ns)
+        return kept, jumped
 
 
 def _end_after(seconds: float) -> None:
@@ -154,10 +176,3 @@ def _account(tally: Tally, decode_ns: int, after_due_ns: int, period_ns: int) ->
     tally.decode_ns += decode_ns
     tally.late += after_due_ns > period_ns
     tally.late_ns = max(tally.late_ns, after_due_ns - decode_ns)
-    if tally.decodes % 16 == 1:
-        tally.resident_bytes = _resident_bytes()
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -13,6 +13,8 @@ from cufall_py.sources.cupti.protocol import Config, CuptiError, Decoded
 
 MS = 1_000_000
 T0 = 1_796_000_000_000_000_000
+UNASKED = 77
+"""In the place of a time that was not asked for."""
 
 
 @dataclass
@@ -43,6 +45,7 @@ class PlayedPm:
     enabled: bool = False
     started: bool = False
     overflowed: bool = False
+    _times: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((2, 0), np.uint64))
     _next: int = 0
     _backlog: bool = False
 
@@ -85,18 +88,23 @@ class PlayedPm:
         self.now_ns += self.period_ns + int(self.decode_ms * MS)
         time.sleep(self.decode_ms / 1000)
         if self.overflowed or self._silenced():
-            return Decoded(0, False, self.overflowed)
+            return Decoded(0, 0, 0, False, self.overflowed)
         done = (self.now_ns - self._origin_ns) // self.period_ns
         if done - self._next > self.buffer_samples:
             if not self.config.keep_latest:
                 self.overflowed = True
-                return Decoded(0, False, True)
+                return Decoded(0, 0, 0, False, True)
             self._next = done - self.buffer_samples
         count = min(done - self._next, len(self.values))
         full = count == len(self.values)
         self._write(count, full)
         self._next += count
-        return Decoded(count, full, False)
+        first, last = (self._times[0, 0], self._times[1, -1]) if count else (0, 0)
+        return Decoded(count, int(first), int(last), full, False)
+
+    def read_times(self, samples: int) -> None:
+        self._enter("read_times")
+        self.start_ns[:samples], self.end_ns[:samples] = self._times[:, :samples]
 
     def constants(self, names: Sequence[str]) -> list[float]:
         return [self.peaks.get(name.removesuffix(".peak_sustained"), 1.0) for name in names]
@@ -123,6 +131,8 @@ class PlayedPm:
         if self._backlog and not full and count:
             self.end_ns[count - 1] = start[-1] + self.period_ns
         self.values[:count] = 1000.0
+        self._times = np.stack([self.start_ns[:count], self.end_ns[:count]])
+        self.start_ns[:count] = self.end_ns[:count] = UNASKED
         self._backlog = full
 
     def _silenced(self) -> bool:

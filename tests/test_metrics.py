@@ -122,8 +122,8 @@ def test_without_a_counter_the_metrics_that_read_it_are_absent_and_keep_their_pl
     nvlink, tensor = left.ratios(np.array([[300.0, 100.0, 10.0]]))[0].tolist()
     assert math.isnan(nvlink) and tensor == 0.75
     assert left.metrics[0].formula == ""
-    assert left.within_ceilings(np.array([[300.0, 100.0]]), np.array([10]))
-    assert not left.within_ceilings(np.array([[500.0, 100.0]]), np.array([10]))
+    assert left.believable([[300.0, 100.0]], 10)
+    assert not left.believable([[500.0, 100.0]], 10)
     assert left.unknown_peaks() == []
     assert metrics.without([]) == metrics
 

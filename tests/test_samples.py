@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cufall_py.metrics import TIME, Metric, MetricSet
-from cufall_py.samples import Fold, Samples, Tally, fold, merge
-from cufall_py.screening import NEVER_NS, SKEW_NS, Timeline, screen
+from cufall_py.samples import Even, Fold, Samples, Tally, fold, merge
+from cufall_py.screening import NEVER_NS, SKEW_NS, Timeline, is_flawless, screen
 from tests.helpers import DATA, EPOCH, MS, joined, metric, samples, steady, tensor_set, unbounded_set
 
 PERIOD = 100
@@ -326,7 +326,7 @@ def test_the_clock_of_the_samples_may_be_set_and_is_then_followed() -> None:
     timeline = Timeline()
     assert timeline.latest_ns(5) == NEVER_NS
     first = steady(EPOCH, MS, 10, 0.5)
-    timeline.note(first, first, monotonic_ns=1000 * MS)
+    timeline.note(first, monotonic_ns=1000 * MS)
     soon = steady(EPOCH + 10 * MS, MS, 10, 0.5)
     assert not timeline.has_jumped(soon, 1010 * MS)
     assert not timeline.has_jumped(steady(EPOCH + 5 * MS, MS, 3, 0.5), 1010 * MS)  # a repeat is no jump
@@ -342,11 +342,11 @@ def test_a_broken_end_a_minute_ahead_is_absurd_and_what_follows_is_kept() -> Non
     ends[4] += 60_000 * MS
     tally, timeline = Tally(), Timeline()
     first = steady(EPOCH - MS, MS, 1, 0.5)
-    timeline.note(first, first, monotonic_ns=0)
+    timeline.note(first, monotonic_ns=0)
     broken = Samples(whole.start_ns, ends, whole.values)
     kept = screen(broken, timeline.last_end_ns, tensor_set(), tally, timeline.latest_ns(10 * MS))
     assert (len(kept), tally.absurd, tally.duplicate, tally.lost) == (9, 1, 0, 0)
-    timeline.note(broken, kept, 10 * MS)
+    timeline.note(broken, 10 * MS)
     assert timeline.last_end_ns == EPOCH + 10 * MS
     assert timeline.latest_ns(10 * MS) == EPOCH + 10 * MS + SKEW_NS
 
@@ -356,3 +356,68 @@ def test_samples_that_overlap_by_a_little_are_set_apart() -> None:
     kept = screen(batch, EPOCH + 13_000, tensor_set(), Tally())
     assert int(kept.start_ns[0]) == EPOCH + 13_000
     assert kept.values.sum() == batch.values.sum()
+
+
+# --- even ones, of which nothing is to be left out ---
+
+ROWS = st.lists(st.tuples(st.integers(0, 6 * MS), st.integers(0, MS)), min_size=1, max_size=20)
+SEVERAL = MetricSet(
+    ("top", "other", "elapsed", "d.pct"),
+    (
+        metric("a", "top", "elapsed", 4.0),
+        metric("free", "top", "elapsed", 1.0, bounded=False),
+        Metric("sum", "sum", ("top", "other"), "elapsed", peak=6.0),
+        Metric("rate", "d.pct", ("d.pct",), TIME, peak=100.0, rate=True),
+        Metric("by time", "top", ("top",), TIME, peak=5.0),
+    ),
+)
+
+
+@given(st.integers(1, 3000), st.integers(10, 10**7), st.integers(-40, 40))
+def test_samples_are_even_if_as_many_fit_as_came(count: int, period_ns: int, off_pct: int) -> None:
+    off_ns = period_ns * off_pct // 100
+    end_ns = EPOCH + count * period_ns + off_ns
+    even = Even.between(EPOCH, end_ns, period_ns, np.zeros((count, 1)))
+    assert even is not None
+    spread = even.spread()
+    np.testing.assert_array_equal(spread.start_ns[1:], spread.end_ns[:-1])
+    assert (spread.start_ns[0], spread.end_ns[-1], len(spread)) == (EPOCH, end_ns, count)
+    lengths = spread.end_ns - spread.start_ns
+    assert lengths.max() - lengths.min() <= 1
+
+
+@pytest.mark.parametrize(("start_ns", "end_ns", "count"), [(0, EPOCH, 5), (EPOCH, 0, 5), (0, 0, 5), (EPOCH, EPOCH, 0)])
+def test_samples_without_their_times_are_not_even(start_ns: int, end_ns: int, count: int) -> None:
+    assert Even.between(start_ns, end_ns, MS, np.zeros((count, 1))) is None
+
+
+@pytest.mark.parametrize("count", [4, 6, 1])
+def test_samples_among_which_some_are_missing_or_too_many_are_not_even(count: int) -> None:
+    assert Even.between(EPOCH, EPOCH + 5 * MS, MS, np.zeros((count, 1))) is None
+
+
+@given(ROWS, st.floats(0, 120), st.sampled_from([None, float("nan"), float("inf"), -1.0, float(2**32 - 1)]))
+def test_flawless_is_what_screening_leaves_alone(
+    rows: list[tuple[float, float]], percent: float, odd: float | None
+) -> None:
+    values = np.array([[top, top / 3, elapsed, percent] for top, elapsed in rows])
+    if odd is not None:
+        values[-1, 1] = odd
+    batch, tally = Even(EPOCH, EPOCH + MS * len(rows), values), Tally()
+    timeline = Timeline(EPOCH, EPOCH)
+    flawless = is_flawless(batch, timeline, SEVERAL, 0)
+    kept = screen(batch.spread(), EPOCH, SEVERAL, tally, timeline.latest_ns(0))
+    assert flawless == (len(kept) == len(rows))
+
+
+@pytest.mark.parametrize("start_ns", [EPOCH - 1, EPOCH + 1, EPOCH + MS])
+def test_what_does_not_begin_where_the_last_ended_is_not_flawless(start_ns: int) -> None:
+    values = np.array([[2.0 * MS, float(MS)]])
+    assert is_flawless(Even(EPOCH, EPOCH + MS, values), Timeline(EPOCH, EPOCH), tensor_set(), 0)
+    assert not is_flawless(Even(start_ns, start_ns + MS, values), Timeline(EPOCH, EPOCH), tensor_set(), 0)
+
+
+def test_what_ends_later_than_it_can_is_not_flawless() -> None:
+    values = np.array([[2.0 * MS, float(MS)]] * 3)
+    timeline = Timeline(EPOCH, EPOCH)
+    assert not is_flawless(Even(EPOCH, EPOCH + 2 * SKEW_NS, values), timeline, tensor_set(), 0)

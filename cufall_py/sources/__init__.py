@@ -9,7 +9,7 @@ from cufall_py.devices import Device
 from cufall_py.errors import UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import Plan
-from cufall_py.samples import Samples, Tally
+from cufall_py.samples import Even, Samples, Tally
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,9 @@ class Source(Protocol):
     def open(self) -> Opened:
         """Start sampling. Raises SourceError or UsageError."""
 
-    def read(self) -> Samples:
-        """What was measured since the last read, in order. Raises SourceError when it can no longer."""
+    def read(self) -> Samples | Even:
+        """What was measured since the last read, in order; valid until the next. Raises SourceError when it no longer
+        can."""
 
     def close(self) -> None:
         """Stop sampling and give the hardware back; may be called after a failed open."""

@@ -28,7 +28,7 @@ from cufall_py.metrics import MetricSet
 from cufall_py.plan import RECORD_BYTES, Plan
 from cufall_py.presets import COMMON, SHORT_NAMES, Recipe, table
 from cufall_py.resolve import resolve, unit_of
-from cufall_py.samples import Floats, Ints, Samples, Tally
+from cufall_py.samples import Even, Floats, Ints, Samples, Tally
 
 from . import Opened
 
@@ -211,7 +211,7 @@ class ScriptSource:
         device = self._device.of_chip(self._script.chip)
         return Opened(device, metrics, self._plan.sample_ns, "time", "script", facts={"clocks": clocks})
 
-    def read(self) -> Samples:
+    def read(self) -> Samples | Even:
         elapsed_s = (self._now_ns() - self._origin_ns) / 1e9
         self._misbehave(elapsed_s)
         _burn(self._script.burn_ms)
@@ -221,8 +221,10 @@ class ScriptSource:
         if count > held:
             self._next_ns += (count - held) * period
         edges = self._next_ns + period * np.arange(max(0, min(count, held)) + 1, dtype=np.int64)
-        self._next_ns = int(edges[-1])
-        return self._flawed(Samples(edges[:-1], edges[1:], np.diff(self.totals(edges), axis=0)))
+        start_ns, self._next_ns = int(edges[0]), int(edges[-1])
+        values = np.diff(self.totals(edges), axis=0)
+        whole = Even.between(start_ns, self._next_ns, period, values) if not self._faults else None
+        return whole or self._flawed(Samples(edges[:-1], edges[1:], values))
 
     def close(self) -> None:
         pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -103,11 +103,13 @@ class BoundPm:
         samples = int(self._info.num_completed_samples)
         try:
             deque(map(c.profiler_host_evaluate_to_gpu_values, self._evaluations[:samples]), 0)
-            deque(map(c.pm_sampling_counter_data_get_sample_info, self._infos[:samples]), 0)
         except c.cuptiError as error:
             raise _translated("EvaluateToGpuValues", error) from None
         full = self._decode.decode_stop_reason == _FULL
-        return Decoded(samples, full, overflow or bool(self._decode.overflow))
+        return Decoded(samples, *self._span(samples), full, overflow or bool(self._decode.overflow))
+
+    def read_times(self, samples: int) -> None:
+        self._read_times(self._infos[:samples])
 
     def constants(self, names: Sequence[str]) -> list[float]:
         if not names:
@@ -149,6 +151,18 @@ class BoundPm:
                 BoundPm._users -= 1
                 if BoundPm._users == 0:
                     _call("ProfilerDeInitialize", c.profiler_deinitialize)
+
+    def _span(self, samples: int) -> tuple[int, int]:
+        if not samples:
+            return 0, 0
+        self._read_times((self._infos[0], self._infos[samples - 1]))
+        return self._starts[0], self._ends[samples - 1]
+
+    def _read_times(self, infos: Iterable[int]) -> None:
+        try:
+            deque(map(c.pm_sampling_counter_data_get_sample_info, infos), 0)
+        except c.cuptiError as error:
+            raise _translated("PmSamplingCounterDataGetSampleInfo", error) from None
 
     def _use_profiler(self) -> None:
         if self._is_user:
@@ -215,6 +229,7 @@ class BoundPm:
         structs["sample_index"] = np.arange(len(structs))
         self.start_ns = structs["start_timestamp"]
         self.end_ns = structs["end_timestamp"]
+        self._starts, self._ends = self.start_ns.data, self.end_ns.data
         return self._filled(structs, image)
 
     def _filled(self, structs: NDArray[Any], image: dict[str, int]) -> list[int]:

@@ -35,9 +35,11 @@ class Config:
 
 
 class Decoded(NamedTuple):
-    """What a decode found: complete samples, and why it stopped."""
+    """What a decode found: complete samples, when the first began and the last ended, and why it stopped."""
 
     samples: int
+    start_ns: int
+    end_ns: int
     image_full: bool
     overflow: bool
 
@@ -45,8 +47,8 @@ class Decoded(NamedTuple):
 class Pm(Protocol):
     """PM sampling of one GPU. Every method raises CuptiError.
 
-    After `decode()` the first `samples` rows of `start_ns`, `end_ns` (uint64) and `values`
-    (float64, one column a counter) hold what was decoded, until the next `decode()`.
+    After `decode()` the first `samples` rows of `values` (float64, one column a counter) hold what was decoded, and
+    after `read_times()` those of `start_ns` and `end_ns` (uint64) its times, until the next `decode()`.
     """
 
     start_ns: NDArray[np.uint64]
@@ -68,6 +70,9 @@ class Pm(Protocol):
     def start(self) -> None: ...
 
     def decode(self) -> Decoded: ...
+
+    def read_times(self, samples: int) -> None:
+        """Ask for the times of that many samples. A call each, so not for samples whose times are known without."""
 
     def constants(self, names: Sequence[str]) -> list[float]:
         """Values that are the chip's and not the sample's (`.peak_sustained`); once configured."""

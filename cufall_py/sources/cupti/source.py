@@ -12,12 +12,12 @@ from cufall_py.errors import Unsupported, UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import Plan
 from cufall_py.resolve import chip_note, resolve
-from cufall_py.samples import TOO_LONG_NS, Samples, Tally
+from cufall_py.samples import TOO_LONG_NS, Even, Samples, Tally
 from cufall_py.sources import Opened
 
 from . import loader
 from .problems import explain
-from .protocol import Config, CuptiError, Pm
+from .protocol import Config, CuptiError, Decoded, Pm
 from .times import lay_out
 
 SYSCLK_MHZ, FASTEST_SYSCLK_MHZ = 1500, 2500
@@ -56,7 +56,7 @@ class CuptiSource:
         self._pm = pm
         self._notes: list[str] = []
         self._last_end_ns = self._period_ns = 0
-        self._early = Samples.empty(0)
+        self._early: Samples | None = None
 
     def open(self) -> Opened:
         try:
@@ -64,12 +64,12 @@ class CuptiSource:
         except CuptiError as error:
             raise explain(error, self.device) from None
 
-    def read(self) -> Samples:
+    def read(self) -> Samples | Even:
         try:
-            samples = self._drain()
-            if len(self._early):
-                samples, self._early = Samples.join([self._early, samples]), self._early[:0]
-            return samples
+            found = self._drain()
+            if self._early is not None:
+                found, self._early = Samples.join([self._early, _spread(found)]), None
+            return found
         except CuptiError as error:
             raise explain(error, self.device) from None
 
@@ -198,27 +198,41 @@ class CuptiSource:
         period_s = self.plan.sample_ns / 1e9 if self._config.time_trigger else self._config.interval / SLOWEST_SYSCLK_HZ
         until = time.monotonic() + SILENCE_S + 3 * period_s
         while time.monotonic() < until:
-            self._early = self._drain()
-            if len(self._early):
+            found = _spread(self._drain())
+            if len(found):
+                self._early = Samples.join([found])  # a copy, for the next decode writes over it
                 return True
             time.sleep(0.005)
         return False
 
-    def _drain(self) -> Samples:
+    def _drain(self) -> Samples | Even:
         """Decode until the hardware buffer is empty, and give every sample its time."""
-        parts, until = [], time.monotonic() + max(self.plan.decode_ns / 1e9, DRAIN_S)
-        while True:
-            found = self._pm.decode()
-            parts.append(self._taken(found.samples))
-            behind = found.image_full and time.monotonic() > until
-            if behind or found.overflow or not found.image_full:
-                break
-        samples = parts[0] if len(parts) == 1 else Samples.join(parts)
-        # where decoding cannot keep up, the times of the newest will never be known
-        samples = self._timed(samples[: _timed_until(samples)] if behind else samples)
+        found = self._pm.decode()
+        whole = self._whole(found)
+        if whole:
+            self._last_end_ns = whole.end_ns
+            return whole
+        samples = self._drain_from(found)
         if len(samples):
             self._last_end_ns = int(samples.end_ns[-1])
-        if behind or found.overflow:
+        return samples
+
+    def _whole(self, found: Decoded) -> Even | None:
+        """All there is, if it came at once and nothing is missing in it, as nearly always."""
+        if not found.samples or found.image_full or found.overflow or not self._config.time_trigger:
+            return None
+        return Even.between(found.start_ns, found.end_ns, self._config.interval, self._pm.values[: found.samples])
+
+    def _drain_from(self, found: Decoded) -> Samples:
+        """What was found, and what further decodes find until the hardware buffer is empty."""
+        parts, until = [self._taken(found.samples)], time.monotonic() + max(self.plan.decode_ns / 1e9, DRAIN_S)
+        while found.image_full and not found.overflow and time.monotonic() <= until:
+            found = self._pm.decode()
+            parts.append(self._taken(found.samples))
+        samples = parts[0] if len(parts) == 1 else Samples.join(parts)
+        # where decoding cannot keep up, the times of the newest will never be known
+        samples = self._timed(samples[: _timed_until(samples)] if found.image_full else samples)
+        if found.image_full or found.overflow:
             self._recover()
         return samples
 
@@ -233,6 +247,7 @@ class CuptiSource:
 
     def _taken(self, count: int) -> Samples:
         pm = self._pm
+        pm.read_times(count)
         return Samples(
             pm.start_ns[:count].astype(np.int64), pm.end_ns[:count].astype(np.int64), pm.values[:count].copy()
         )
@@ -241,6 +256,10 @@ class CuptiSource:
         """A full buffer that keeps its oldest records, or a backlog that only grows, ends with a new beginning."""
         self.tally.overflows += 1
         self._restart()
+
+
+def _spread(found: Samples | Even) -> Samples:
+    return found.spread() if isinstance(found, Even) else found
 
 
 def _timed_until(samples: Samples) -> int:
