@@ -31,21 +31,20 @@ def worker_cpu(found: Figures) -> str:
     rows = []
     for key, r in entries(found):
         counter, sample_us, decode_us = key.split()
-        floors = [f["cpu_pct"] for f in r["floor"] if f]
-        worker = r["worker"]
+        floors, workers = [f["cpu_pct"] for f in r["floor"] if f], r["worker"]
         rows.append(
             (
                 f"`{counter}`",
                 f"{1000 / int(sample_us):g} kHz / {int(decode_us) // 1000} ms",
                 ", ".join(f"{f:.2f}" for f in floors) or "-",
-                f"{worker['cpu_pct']:.2f}",
-                f"{r['ratio']:.2f}x" if "ratio" in r else "-",
-                f"{worker['decode_us'] / 1000:.2f}",
-                f"{worker['lost']}",
-                f"{worker['late']} ({worker['latest_ms']:.1f} ms)",
+                ", ".join(f"{w['cpu_pct']:.2f}" for w in workers),
+                ", ".join(f"{x:.2f}" for x in r["ratios"]) + f": {r['ratio']:.2f}x" if "ratio" in r else "-",
+                f"{statistics.median(w['decode_us'] for w in workers) / 1000:.2f}",
+                f"{sum(w['lost'] for w in workers)}",
+                f"{sum(w['late'] for w in workers)} ({max(w['latest_ms'] for w in workers):.1f} ms)",
             )
         )
-    head = ("counter", "samples / decode", "floor before, after %", "worker %", "ratio", "ms a decode", "lost", "late")
+    head = ("counter", "samples / decode", "floor %", "worker %", "ratios: median", "ms a decode", "lost", "late")
     return table(head, rows)
 
 

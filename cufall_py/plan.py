@@ -51,8 +51,9 @@ class Plan:
 
     @property
     def image_samples(self) -> int:
-        """Samples one decode can hand over; more than one decode is then made, and nothing is lost."""
-        return self.buffer_samples or 3 * self.decode_ns // (2 * self.sample_ns) + 16
+        """Samples one decode can hand over; if there are more, more than one is made, and nothing is lost. Each decode
+        clears room for them all, so there is little to spare."""
+        return self.buffer_samples or 5 * self.decode_ns // (4 * self.sample_ns) + 8
 
     @property
     def buffer_bytes(self) -> int:

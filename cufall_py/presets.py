@@ -128,7 +128,9 @@ VERIFIED: dict[str, tuple[str, ...]] = {
     "GH100": (
         "tensor",
         "sm",
+        "gr",
         "dram",
+        "l2",
         "issue",
         "fma",
         "alu",

@@ -36,7 +36,7 @@ HEARTBEAT_WORD = HEADER.size // 8 - 1
 INFO_AT, SLOTS_AT, SLOT_BYTES = 4096, 65536, 16384
 INFO = struct.Struct("<II")  # length, checksum
 CHECKED = struct.Struct(f"<QIHHqq{TALLY_FIELDS}Q")  # generation, samples, counters, even or not, start, end, tally
-SLOT = struct.Struct("<QI" + CHECKED.format.removeprefix("<"))  # sequence, checksum, what that covers
+SLOT = struct.Struct("<QQ" + CHECKED.format.removeprefix("<"))  # sequence, checksum, what that covers
 CHECKED_AT = SLOT.size - CHECKED.size
 """The checksum covers all of a slot after itself, and the sequence number."""
 DEFAULT_BYTES = 16 << 20
@@ -120,10 +120,11 @@ class RingWriter:
         head = (*batch.values.shape, not times, batch.start_ns, batch.end_ns)
         checked = CHECKED.pack(self._generation, *head, *tally.astuple()) + batch.values.tobytes() + times
         at = SLOTS_AT + (self._sequence % self._slots) * SLOT_BYTES
-        body = struct.pack("<I", _checksum(checked, self._sequence)) + checked
-        self._words[at // 8] = 0
-        self._map[at + 8 : at + 8 + len(body)] = body
-        self._words[at // 8] = self._sequence
+        words = self._words
+        words[at // 8] = 0
+        words[at // 8 + 1] = _checksum(checked, self._sequence)
+        self._map[at + CHECKED_AT : at + CHECKED_AT + len(checked)] = checked
+        words[at // 8] = self._sequence
 
     def _write_info(self, info: dict[str, Any]) -> None:
         text = json.dumps(info).encode()

@@ -120,7 +120,7 @@ def test_a_reader_is_told_what_is_sampled_and_by_whom() -> None:
 
 
 def test_a_batch_longer_than_a_slot_takes_several() -> None:
-    room = (SLOT - 144) // (16 + 2 * 8)
+    room = (SLOT - 168) // (16 + 2 * 8)
     assert slot_capacity(2) in (room, room - 1, room + 1)
     count = 3 * slot_capacity(2) + 5
     sent = joined(EPOCH, 10, [[float(k), float(-k)] for k in range(count)])

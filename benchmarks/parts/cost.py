@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import time
+from itertools import pairwise
 
 from bench import ELAPSED, FLOOR_BUFFER_MB, GEMM, PLAIN, REALTIME, Bench, Figures
 from harness import cpu_s, memory_mb, tree, workers
@@ -29,14 +30,20 @@ def worker_cpu(bench: Bench) -> Figures:
     return out
 
 
-def beside_floor(bench: Bench, counter: str, sample_us: int, decode_us: int, seconds: float = 2.0) -> Figures:
-    counters = (counter, ELAPSED)
-    before = bench.floor.run(counters, sample_us, decode_us, seconds)
-    worker = run_worker(bench, counter, sample_us, decode_us, seconds)
-    after = bench.floor.run(counters, sample_us, decode_us, seconds)
-    out = {"floor": [before, after], "worker": worker}
-    if before:
-        out["ratio"] = worker["cpu_pct"] / statistics.fmean((before["cpu_pct"], after["cpu_pct"]))
+def beside_floor(
+    bench: Bench, counter: str, sample_us: int, decode_us: int, seconds: float = 1.5, rounds: int = 3
+) -> Figures:
+    """Each worker against the floors before and after it; the ratio is the median of the rounds'."""
+    floors = [bench.floor.run((counter, ELAPSED), sample_us, decode_us, seconds)]
+    workers_ = []
+    for _ in range(rounds):
+        workers_.append(run_worker(bench, counter, sample_us, decode_us, seconds))
+        floors.append(bench.floor.run((counter, ELAPSED), sample_us, decode_us, seconds))
+    out: Figures = {"floor": floors, "worker": workers_}
+    if floors[0]:
+        around = [(a["cpu_pct"] + b["cpu_pct"]) / 2 for a, b in pairwise(floors)]
+        out["ratios"] = [worker["cpu_pct"] / floor for worker, floor in zip(workers_, around, strict=True)]
+        out["ratio"] = statistics.median(out["ratios"])
     return out
 
 

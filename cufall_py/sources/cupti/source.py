@@ -272,6 +272,6 @@ def _ways(plan: Plan) -> list[Config]:
     """Ways to sample, best first: Turing cannot keep the latest records, Turing and GA100 have no time trigger."""
     by_time = [Config(plan.sample_ns, True, latest, plan.buffer_bytes, plan.image_samples) for latest in (True, False)]
     cycles = plan.sysclk_cycles if plan.trigger == "sysclk" else plan.sample_ns * SYSCLK_MHZ // 1000
-    image = plan.buffer_samples or 3 * plan.decode_ns * FASTEST_SYSCLK_MHZ // (2000 * cycles) + 16
+    image = plan.buffer_samples or 5 * plan.decode_ns * FASTEST_SYSCLK_MHZ // (4000 * cycles) + 8
     by_sysclk = [Config(cycles, False, latest, plan.buffer_bytes, image) for latest in (True, False)]
     return by_sysclk if plan.trigger == "sysclk" else by_time + by_sysclk
