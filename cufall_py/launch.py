@@ -9,16 +9,19 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from .errors import LibraryProblem
+from .errors import LibraryProblem, SourceError
 
 BOOT = (
     "import sys;sys.path[:]=[p for p in sys.path if p];import importlib.util as u;d=sys.argv[1];"
     "s=u.spec_from_file_location('cufall_py',d+'/__init__.py',submodule_search_locations=[d]);"
-    "m=u.module_from_spec(s);sys.modules['cufall_py']=m;s.loader.exec_module(m);"
-    "from cufall_py.launch import sample;sample(sys.argv[2])"
+    "m=u.module_from_spec(s);sys.modules['cufall_py']=m;s.loader.exec_module(m);from importlib import import_module;"
+    "module,entry=sys.argv[2].split(':');getattr(import_module('cufall_py.'+module),entry)(*sys.argv[3:])"
 )
-"""Makes this package alone importable in another interpreter: not its parent folder, our site-packages."""
+"""Makes this package alone importable in another interpreter (not its parent folder, our site-packages), and calls
+`module:entry` of it with the words that follow."""
+ANSWER_S = 60.0
 PYTHON_OF_SCRIPT = re.compile(r"^(?:#!|'''exec' [\"']?)(/[^\"'\n]*python[^\"'\s]*)", re.MULTILINE)
 """The first line of a script that pip or pipx made, or the second one where the path is long or has spaces."""
 INSTALL = "install cufall on its own with: pipx install 'cufall-py[gpu]', or name a Python that has it in CUFALL_PYTHON"
@@ -31,12 +34,35 @@ def launch(source: str) -> subprocess.Popen[bytes]:
     """
     try:
         return subprocess.Popen(
-            [interpreter(source), "-c", BOOT, str(Path(__file__).resolve().parent), source],
+            command(interpreter(source), "launch:sample", source),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # a Ctrl-C is for the reader, which then ends sampling in order
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
+    except OSError as error:
+        raise LibraryProblem(f"CUFALL_PYTHON={os.environ.get('CUFALL_PYTHON')}: {error.strerror}") from None
+
+
+def command(python: str, entry: str, *words: str) -> list[str]:
+    """To call `module:entry` of this package with these words under another interpreter."""
+    return [python, "-c", BOOT, str(Path(__file__).resolve().parent), entry, *words]
+
+
+def ask(entry: str, *words: str) -> Any:
+    """The JSON that `module:entry` prints under the Python that can sample: what is to be asked of CUPTI is asked there.
+
+    Raises LibraryProblem when no interpreter can sample, SourceError when it gave no answer.
+    """
+    words_of = command(interpreter("cupti"), entry, *words)
+    try:
+        done = subprocess.run(words_of, capture_output=True, text=True, timeout=ANSWER_S, stdin=subprocess.DEVNULL)
+        return json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise SourceError(f"{entry}: no answer in {ANSWER_S:g} s") from None
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        raise SourceError(f"{words_of[0]} gave no answer: {last}") from None
     except OSError as error:
         raise LibraryProblem(f"CUFALL_PYTHON={os.environ.get('CUFALL_PYTHON')}: {error.strerror}") from None
 
