@@ -50,7 +50,7 @@ def command(python: str, entry: str, *words: str) -> list[str]:
 
 
 def ask(entry: str, *words: str) -> Any:
-    """The JSON that `module:entry` prints under the Python that can sample: what is to be asked of CUPTI is asked there.
+    """The JSON that `module:entry` prints under the Python that can sample, where what CUPTI knows is asked for.
 
     Raises LibraryProblem when no interpreter can sample, SourceError when it gave no answer.
     """
