@@ -9,6 +9,7 @@ CufallError (1, could not run)
     ├── CountersDenied      the driver keeps the counters from this user
     ├── CountersOwned       another profiler holds the GPU's PM unit
     └── Unsupported         this GPU, platform or counter set cannot be sampled
+        └── AbsentUnit      the GPU lacks the unit whose counters were asked for
 """
 
 from __future__ import annotations
@@ -54,6 +55,10 @@ class CountersOwned(SourceError):
 
 class Unsupported(SourceError):
     """This GPU, platform or counter set cannot be sampled."""
+
+
+class AbsentUnit(Unsupported):
+    """The GPU lacks the unit whose counters were asked for."""
 
 
 def as_json(error: CufallError) -> dict[str, str]:

@@ -71,7 +71,7 @@ def interpreter(source: str) -> str:
     """The Python that can sample: CUFALL_PYTHON, this one if it can, or that of an installed cufall."""
     if asked := os.environ.get("CUFALL_PYTHON"):
         return asked
-    if source != "cupti" or importlib.util.find_spec("cupti"):
+    if source not in ("cupti", "auto") or importlib.util.find_spec("cupti"):
         return sys.executable
     if found := _installed():
         return found

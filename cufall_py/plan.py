@@ -26,7 +26,7 @@ class Plan:
 
     wanted: Wanted = Wanted()
     devices: str = "all"
-    source: str = "cupti"
+    source: str = "auto"
     sample_us: int = 0
     frame_us: int = 100_000
     decode_us: int = 200_000
@@ -126,3 +126,11 @@ def with_longer_samples(plan: Plan, say: Callable[[str], None]) -> Plan:
         return plan
     say(f"samples of {most // 1000} ms: a frame of {plan.frame_us // 1000} ms has {plan.frame_us // most}")
     return replace(plan, sample_us=most)
+
+
+def with_longer_frames(plan: Plan, sample_ns: int, say: Callable[[str], None]) -> Plan:
+    """A plan of frames that are no shorter than the samples there are: such would show one sample many times."""
+    if sample_ns <= plan.frame_ns:
+        return plan
+    say(f"frames of {sample_ns // 1_000_000} ms, not {plan.frame_us / 1000:g}: samples are no shorter here")
+    return replace(plan, frame_us=sample_ns // 1000)

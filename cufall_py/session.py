@@ -19,7 +19,7 @@ from .frames import Frame, Framer
 from .gpu import Gpu
 from .launch import launch
 from .notes import ClockSteps, pair_note
-from .plan import Plan, checked, with_longer_samples
+from .plan import Plan, checked, with_longer_frames, with_longer_samples
 from .readings import Readings
 from .samples import Samples, Tally
 from .sources import Opened
@@ -134,6 +134,7 @@ class Session:
         self.opened = _described(self.gpus)
         """What is sampled of each GPU; one that has not started is described by what the others give."""
         self._say_notes()
+        self.plan = with_longer_frames(self.plan, max(o.sample_ns for o in self.opened), self._tell)
         self._framer = Framer([o.metrics for o in self.opened], self.plan.frame_ns, self.plan.frame_wait_ns)
         self._framing, self._due = False, deque[Frame]()
         self._heard_ns = [0] * len(self.gpus)

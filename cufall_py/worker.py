@@ -12,10 +12,10 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import TypeVar
 
 from .devices import Device
 from .errors import CountersOwned, CufallError, SourceError, as_json
+from .owned import while_owned
 from .plan import Plan
 from .ring import RingWriter
 from .ring_file import owner_of
@@ -23,14 +23,11 @@ from .samples import Even, Samples, Tally
 from .screening import Timeline, is_flawless, screen
 from .sources import Opened, Provider, Source
 
-T = TypeVar("T")
 READERLESS_S = 2.0
 LOOK_S = 0.2
 """How often a worker looks for readers, counts its cost and puts off its end."""
 OPEN_S, HUNG_S = 60.0, 10.0
 """A worker that has not started after the one, or reads for longer than the other (or twenty decodes), is ended."""
-OWNED_RETRY_S = 2.0
-"""How long a GPU that another process holds is asked again: one that was just killed lets go of it soon."""
 YOUNG_NS = 1_000_000_000
 DECODE_AFTER_NS = 2_000_000
 """A decode comes this long after its mark, so that the sample that ends there is complete."""
@@ -49,8 +46,8 @@ def work(provider: Provider, device: Device, plan: Plan, tell: Callable[..., Non
     _end_after(OPEN_S)
     source = provider.source(device, plan)
     try:
-        opened = _while_owned(source.open)
-        with closing(_while_owned(lambda: RingWriter(device.uuid, opened.to_json(), owner=reader))) as ring:
+        opened = while_owned(source.open)
+        with closing(while_owned(lambda: RingWriter(opened.ring_name, opened.to_json(), owner=reader))) as ring:
             tell("ring", gpu=device.ordinal, path=str(ring.path))
             return _sample(Sampling(source, opened, ring, plan), tell, end)
     except CufallError as error:
@@ -75,17 +72,6 @@ def _close(source: Source) -> None:
         source.close()
     except SourceError:
         pass  # the GPU is given back when this process ends, which is next
-
-
-def _while_owned(take: Callable[[], T]) -> T:
-    until = time.monotonic() + OWNED_RETRY_S
-    while True:
-        try:
-            return take()
-        except CountersOwned:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
 
 
 def _sample(sampling: Sampling, tell: Callable[..., None], end: int) -> int:
@@ -120,7 +106,7 @@ class Sampling:
     def __init__(self, source: Source, opened: Opened, ring: RingWriter, plan: Plan) -> None:
         self.opened, self.ring = opened, ring
         self._source, self._timeline = source, Timeline()
-        self._decode_ns, self._first_ns = plan.decode_ns, min(plan.decode_ns, plan.frame_ns)
+        self._decode_ns, self._first_ns = source.decode_ns, min(source.decode_ns, plan.frame_ns)
         self._began_cpu_ns, self._young_until_ns = time.process_time_ns(), time.time_ns() + YOUNG_NS
 
     def next_mark(self, now_ns: int) -> tuple[int, int]:

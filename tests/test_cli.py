@@ -137,7 +137,7 @@ def test_bad_numbers_are_refused_with_their_range(flag: str, told: str, capfd: p
         ("--denominator gr__cycles_elapsed.max", "--denominator goes with a metric given by its CUPTI name"),
         ("--trigger never", "'time', 'sysclk'"),
         ("--frame-us 1000 --sample-us 2000", "--sample-us 2000: must be at most --frame-us, 1000"),
-        ("--source nothing", "--source nothing: not cupti"),
+        ("--source nothing", "--source nothing: not auto"),
         ("--source script:/nonexistent", "--source script:/nonexistent: No such file"),
         ("--csv /nonexistent/x.csv", "--csv /nonexistent/x.csv: No such file or directory"),
         ("--csv /", "--csv /: Is a directory"),

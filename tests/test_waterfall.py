@@ -152,7 +152,7 @@ def test_without_braille_a_cell_is_a_character_for_the_dots_lit_in_it() -> None:
     # of 5 dots two cells hold two and three; of 12 four and eight, for all but the first of each row are lit
     assert [band(n / 16, 2, False, ascii_only=True) for n in (0, 5, 8, 12, 16)] == ["  ", ":-", "==", "=@", "@@"]
     assert band(NAN, 2, False, ascii_only=True) == "??"
-    text = row(frame_of([[0.5]]), [0], [metric()], 2, labels=True, colour=False, ascii_only=True)
+    text = row(frame_of([[0.5]]), ["g0"], [metric()], 2, labels=True, colour=False, ascii_only=True)
     assert text == "23:26:27.507739 g0(  50%) =="
 
 
@@ -171,34 +171,36 @@ def test_the_clock_is_local_and_to_the_microsecond(timezone: Callable[[str], Non
 def test_a_row_as_the_original_writes_it() -> None:
     # 32 dots in four rows of eight: 0.05 lights round(1.6) = 2, which are 15 and 31;
     # 0.31 lights round(9.92) = 10: 3, 6 | 9, 12, 15 | 19, 22 | 25, 28, 31
-    text = row(frame_of([[0.05], [0.31]]), [0, 1], [metric()], 4, labels=True, colour=False)
+    text = row(frame_of([[0.05], [0.31]]), ["g0", "g1"], [metric()], 4, labels=True, colour=False)
     assert text == "23:26:27.507739 g0(5.00%) ⠀⠀⠀⠨ g1(  31%) ⠨⢐⠅⡪"
 
 
 def test_a_row_names_gpus_by_their_ordinals() -> None:
-    text = row(frame_of([[0.5], [1.0], [NAN], [0.0]]), [0, 1, 5, 11], [metric()], 2, labels=True, colour=False)
+    text = row(
+        frame_of([[0.5], [1.0], [NAN], [0.0]]), ["g0", "g1", "g5", "g11"], [metric()], 2, labels=True, colour=False
+    )
     assert text == "23:26:27.507739 g0(  50%) ⢸⢸ g1( 100%) ⣿⣿ g5(   --) ·· g11(<.01%) ⠀⠀"
 
 
 def test_a_row_without_labels() -> None:
-    assert row(frame_of([[0.5], [1.0]]), [0, 1], [metric()], 2, False, False) == "23:26:27.507739 ⢸⢸ ⣿⣿"
+    assert row(frame_of([[0.5], [1.0]]), ["g0", "g1"], [metric()], 2, False, False) == "23:26:27.507739 ⢸⢸ ⣿⣿"
 
 
 def test_several_metrics_are_named_in_the_labels() -> None:
     both = [metric("sm"), metric("dram")]
-    text = row(frame_of([[0.92, 0.25], [1.0, NAN]]), [0, 3], both, 1, labels=True, colour=False)
+    text = row(frame_of([[0.92, 0.25], [1.0, NAN]]), ["g0", "g3"], both, 1, labels=True, colour=False)
     # 0.92 of 8 dots is 7: all but the first; 0.25 is 2: dots 3 and 7
     assert text == "23:26:27.507739 g0.sm(  92%) ⢿ g0.dram(  25%) ⠨ g3.sm( 100%) ⣿ g3.dram(   --) ·"
 
 
 def test_a_plain_metric_has_no_percent_sign() -> None:
     plain: Metric = metric(plain=True, bounded=False)
-    assert row(frame_of([[3.67]]), [0], [plain], 1, labels=True, colour=False) == "23:26:27.507739 g0(3.670) ⣿"
+    assert row(frame_of([[3.67]]), ["g0"], [plain], 1, labels=True, colour=False) == "23:26:27.507739 g0(3.670) ⣿"
 
 
 @given(st.lists(st.floats(0, 1.5) | st.just(NAN), min_size=2, max_size=2))
 def test_rows_are_all_of_one_width(means: list[float]) -> None:
-    text = row(frame_of([[mean] for mean in means]), [0, 1], [metric()], 8, labels=True, colour=False)
+    text = row(frame_of([[mean] for mean in means]), ["g0", "g1"], [metric()], 8, labels=True, colour=False)
     assert len(text) == len("23:26:27.507739 g0(5.00%) ________ g1(  31%) ________")
 
 

@@ -165,15 +165,15 @@ def _csv_sink(session: Session, file: TextIO, place: str, flush: bool) -> Callab
 def _waterfall_sink(session: Session, options: dict[str, Any]) -> Callable[[Frame], None]:
     from cufall_py.views.waterfall import row
 
-    ordinals = [opened.device.ordinal for opened in session.opened]
+    gpus = [opened.label for opened in session.opened]
     metrics = session.opened[0].metrics.metrics
     labels, colour, ascii_only = not options["no_labels"], options["color"], not _takes_braille(sys.stdout)
     width = options["width"] or 0
 
     def write(frame: Frame) -> None:
         nonlocal width
-        width = width or _width(len(row(frame, ordinals, metrics, 0, labels, False)), len(ordinals) * len(metrics))
-        line = row(frame, ordinals, metrics, width, labels, colour, ascii_only)
+        width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
+        line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
             print(line, flush=not options["no_flush"])
 

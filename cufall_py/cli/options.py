@@ -50,7 +50,11 @@ def plan_number(name: str, default: int, metavar: str, help: str) -> Callable[[A
 
 SAMPLING = (
     option(
-        "--source", default="cupti", metavar="cupti|script:FILE", show_default=True, help="Where samples come from."
+        "--source",
+        default="auto",
+        metavar="auto|cupti|gpm|script:FILE",
+        show_default=True,
+        help="Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had.",
     ),
     option(
         "--devices",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +26,16 @@ class Opened:
     facts: dict[str, Any] = field(default_factory=dict)
     """Where it runs and with what: library paths and versions, clock domains."""
 
+    @property
+    def label(self) -> str:
+        """What a person reads of it: gN as CUDA numbers them, and that these are no counters where they are not."""
+        return f"g{self.device.ordinal}" + (".gpm" if self.source == "gpm" else "")
+
+    @property
+    def ring_name(self) -> str:
+        """What its ring is called: of counters that one process owns by the GPU alone, so that a second one is told."""
+        return self.device.uuid if self.source != "gpm" else f"{self.device.uuid}-gpm-{os.getpid()}"
+
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "device": self.device.to_json(), "metrics": self.metrics.to_json()}
 
@@ -41,7 +52,12 @@ class Opened:
 class Source(Protocol):
     """One GPU's samples. `tally` is the worker's; the source adds what only it can know."""
 
-    tally: Tally
+    @property
+    def tally(self) -> Tally: ...
+
+    @property
+    def decode_ns(self) -> int:
+        """How often it is to be read, once it is open."""
 
     def open(self) -> Opened:
         """Start sampling. Raises SourceError or UsageError."""
@@ -73,8 +89,16 @@ def provider(name: str) -> Provider:
         from .cupti.source import CuptiProvider
 
         return CuptiProvider()
+    if name == "gpm":
+        from .gpm import GpmProvider
+
+        return GpmProvider()
+    if name == "auto":
+        from .auto import AutoProvider
+
+        return AutoProvider(provider("cupti"), provider("gpm"))
     if name.startswith("script:"):
         from .script import ScriptProvider
 
         return ScriptProvider.from_file(name.removeprefix("script:"))
-    raise UsageError(f"--source {name}: not cupti or script:FILE")
+    raise UsageError(f"--source {name}: not auto, cupti, gpm or script:FILE")

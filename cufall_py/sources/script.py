@@ -200,6 +200,10 @@ class ScriptSource:
         self._faults = [f for f in script.faults if f.gpu == device.ordinal]
         self._pattern = script.patterns[device.ordinal % len(script.patterns)]
 
+    @property
+    def decode_ns(self) -> int:
+        return self._plan.decode_ns
+
     def open(self) -> Opened:
         self._raise_at_open()
         metrics = resolve(self._plan.wanted, self._script.chip)

@@ -24,18 +24,18 @@ ASCII_RAMP, ASCII_BLANK = " .:-=+*#@", "?"
 
 def row(
     frame: Frame,
-    ordinals: Sequence[int],
+    gpus: Sequence[str],
     metrics: Sequence[Metric],
     width: int,
     labels: bool,
     colour: bool,
     ascii_only: bool = False,
 ) -> str:
-    """`23:26:27.507739 g0(5.00%) <band> g1(  31%) <band>`; `ordinals` name the GPUs of the frame's rows."""
+    """`23:26:27.507739 g0(5.00%) <band> g1(  31%) <band>`; `gpus` names the GPUs of the frame's rows."""
     parts = [clock(frame.start_ns)]
-    for ordinal, means in zip(ordinals, frame.mean, strict=True):
+    for gpu, means in zip(gpus, frame.mean, strict=True):
         for metric, mean in zip(metrics, means, strict=True):
-            name = f"g{ordinal}" + (f".{metric.label}" if len(metrics) > 1 else "")
+            name = gpu + (f".{metric.label}" if len(metrics) > 1 else "")
             text = f"{name}{label(mean, metric.plain)} " if labels else ""
             parts.append(text + band(mean, width, colour, ascii_only))
     return " ".join(parts)

@@ -82,7 +82,7 @@ class Sampling:
     def __init__(self, **options: Any) -> None:
         self._parts: list[Samples] = []
         self.said: list[str] = []
-        plan = Plan(**{"devices": "0", **options})
+        plan = Plan(**{"source": "cupti", "devices": "0", **options})
         self.session = Session(plan, self.said.append, lambda gpu, samples: self._parts.append(samples))
         self._frames, self._reached_ns = self.session.frames(), 0
         self.metrics = self.session.opened[0].metrics

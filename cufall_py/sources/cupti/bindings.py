@@ -16,12 +16,15 @@ import cupti.cupti as c
 import numpy as np
 from numpy.typing import NDArray
 
+from cufall_py.errors import LibraryProblem
+
 from .protocol import Config, CuptiError, Decoded
 
 _FULL = int(c.PmSamplingDecodeStopReason.COUNTER_DATA_FULL)
 _TIME = int(c.PmSamplingTriggerMode.GPU_TIME_INTERVAL)
 _SYSCLK = int(c.PmSamplingTriggerMode.GPU_SYSCLK_INTERVAL)
 _LATEST = int(c.PmSamplingHardwareBufferAppendMode.KEEP_LATEST)
+LEAST_CUDA = 13_000
 _OLDEST = int(c.PmSamplingHardwareBufferAppendMode.KEEP_OLDEST)
 
 
@@ -168,7 +171,7 @@ class BoundPm:
         if self._is_user:
             return
         if BoundPm._users == 0:
-            ctypes.CDLL("libcuda.so.1").cuInit(0)
+            _start_driver()
             _call("ProfilerInitialize", c.profiler_initialize)
         BoundPm._users += 1
         self._is_user = True
@@ -237,6 +240,16 @@ class BoundPm:
             structs[field] = value
         self._structs.append(structs)
         return [int(address) for address in _row_addresses(structs)]
+
+
+def _start_driver() -> None:
+    """Raises LibraryProblem for a driver that CUPTI 13 does not go with."""
+    cuda, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    if version.value < LEAST_CUDA:
+        major, minor = version.value // 1000, version.value % 1000 // 10
+        raise LibraryProblem(f"this driver is of CUDA {major}.{minor}; CUPTI 13 needs one of CUDA 13.0, 580 or newer")
+    cuda.cuInit(0)
 
 
 class _Host:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cufall_py.devices import Device, cuda_devices
-from cufall_py.errors import Unsupported, UsageError
+from cufall_py.errors import AbsentUnit, LibraryProblem, UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import Plan
 from cufall_py.resolve import chip_note, resolve
@@ -37,7 +37,10 @@ class CuptiProvider:
 
     def prepare(self) -> None:
         loader.load()
-        from . import bindings  # noqa: F401  (imported before the fork, so that every worker has it)
+        try:
+            from . import bindings  # noqa: F401  (imported before the fork, so that every worker has it)
+        except ImportError as error:
+            raise LibraryProblem(f"cupti-python cannot be imported ({error}); {loader.INSTALL}") from None
 
     def devices(self) -> list[Device]:
         return cuda_devices()
@@ -57,6 +60,10 @@ class CuptiSource:
         self._notes: list[str] = []
         self._last_end_ns = self._period_ns = 0
         self._early: Samples | None = None
+
+    @property
+    def decode_ns(self) -> int:
+        return self.plan.decode_ns
 
     def open(self) -> Opened:
         try:
@@ -134,7 +141,7 @@ class CuptiSource:
         left = metrics.without(missing)
         gone = [m.asked for m, now in zip(metrics.metrics, left.metrics, strict=True) if now.absent and not m.absent]
         if all(m.absent for m in left.metrics):
-            raise Unsupported(
+            raise AbsentUnit(
                 f"GPU {self.device.ordinal}: {', '.join(gone)} cannot be measured, its unit gives no samples here"
             )
         self._notes.append(f"left out {', '.join(gone)}: the unit of {missing[0]} is not there")
@@ -185,7 +192,7 @@ class CuptiSource:
             if (suspects or not unit) and self._wait_for_samples():
                 return
         counters = ", ".join(self._metrics.counters)
-        raise Unsupported(f"GPU {self.device.ordinal} started but gives no samples of {counters}")
+        raise AbsentUnit(f"GPU {self.device.ordinal} started but gives no samples of {counters}")
 
     def _restart(self) -> None:
         self._pm.enable()
