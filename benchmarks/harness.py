@@ -41,11 +41,12 @@ class Loads(Protocol):
 
 
 class GpuLoads:
-    """A process of loads.py. Starting it takes seconds, so one serves for all."""
+    """A process of loads.py. Starting it takes seconds, so one serves for all. `card`: by NVML's number."""
 
-    def __init__(self) -> None:
+    def __init__(self, card: str = "") -> None:
         command = [sys.executable, str(HERE / "loads.py")]
-        self._process = subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment())
+        where = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": card} if card else {}
+        self._process = subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment(**where))
         self.pid = self._process.pid
         self.answer()
 

@@ -17,7 +17,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-from harness import GpuLoads, Loads, Report, cufall, environment  # noqa: E402
+from harness import GpuLoads, Loads, Report, cufall, environment, workers  # noqa: E402
 
 from cufall_py.metrics import MetricSet  # noqa: E402
 from cufall_py.plan import Plan  # noqa: E402
@@ -25,7 +25,7 @@ from cufall_py.resolve import Wanted  # noqa: E402
 from cufall_py.samples import Samples  # noqa: E402
 from cufall_py.session import Session  # noqa: E402
 
-__all__ = ["GpuLoads", "Loads", "Plan", "Wanted", "cufall", "environment"]
+__all__ = ["GpuLoads", "Loads", "Plan", "Session", "Wanted", "cufall", "environment", "workers"]
 
 KINDS = ("bf16", "fp16", "tf32", "fp8", "int8", "fp64")
 SIZES = (512, 2048, 8192)
