@@ -22,7 +22,9 @@ END_S = 60.0
 class Floor(Protocol):
     """What CUPTI's own calls cost, at the same counters and periods."""
 
-    def run(self, counters: tuple[str, ...], sample_us: int, decode_us: int, seconds: float) -> dict[str, Any]:
+    def run(
+        self, counters: tuple[str, ...], sample_us: int, decode_us: int, seconds: float, gpu: int = 0
+    ) -> dict[str, Any]:
         """What the floor prints after sampling for `seconds`."""
 
     def beside(
@@ -32,13 +34,15 @@ class Floor(Protocol):
 
 
 class CuptiFloor:
-    """The floor on the first GPU."""
+    """The floor; on the first GPU where none is named."""
 
     def __init__(self, folder: Path) -> None:
         self._program = build(folder)
 
-    def run(self, counters: tuple[str, ...], sample_us: int, decode_us: int, seconds: float) -> dict[str, Any]:
-        with self._start(counters, sample_us, decode_us, seconds) as process:
+    def run(
+        self, counters: tuple[str, ...], sample_us: int, decode_us: int, seconds: float, gpu: int = 0
+    ) -> dict[str, Any]:
+        with self._start(counters, sample_us, decode_us, seconds, gpu) as process:
             try:
                 return result(process, seconds + END_S)
             finally:
@@ -64,9 +68,9 @@ class CuptiFloor:
             raise RuntimeError("the floor took no samples")
 
     def _start(
-        self, counters: tuple[str, ...], sample_us: int, decode_us: int, seconds: float
+        self, counters: tuple[str, ...], sample_us: int, decode_us: int, seconds: float, gpu: int = 0
     ) -> subprocess.Popen[str]:
-        command = [str(self._program), "0", str(sample_us), str(decode_us), str(seconds), *counters]
+        command = [str(self._program), str(gpu), str(sample_us), str(decode_us), str(seconds), *counters]
         env = environment(LD_LIBRARY_PATH=str(loader.find()))  # where CUPTI looks for its own libraries
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
@@ -74,7 +78,9 @@ class CuptiFloor:
 class NoFloor:
     """In the place of the floor where a script plays the GPU."""
 
-    def run(self, counters: tuple[str, ...], sample_us: int, decode_us: int, seconds: float) -> dict[str, Any]:
+    def run(
+        self, counters: tuple[str, ...], sample_us: int, decode_us: int, seconds: float, gpu: int = 0
+    ) -> dict[str, Any]:
         return {}
 
     def beside(

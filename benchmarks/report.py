@@ -138,6 +138,17 @@ def target(found: Figures) -> str:
     return table(("load", "per s, off", *RATIO), rows) + clocks(loaded)
 
 
+def two(found: Figures) -> str:
+    rows = [
+        (key, n, f"{gpu['cpu_pct']:.2f}", gpu.get("late", 0), gpu.get("lost", "-"), gpu.get("overflow", "-"))
+        for key, r in entries(found)
+        for n, gpu in enumerate(r["gpus"])
+        if gpu
+    ]
+    reader = ", ".join(f"{key}: {r['reader_cpu_pct']:.2f}" for key, r in entries(found) if "reader_cpu_pct" in r)
+    return table(("", "GPU", "% of a core", "late", "lost", "overflows"), rows) + f"\n\nreader %: {reader}"
+
+
 def target_floor(found: Figures) -> str:
     """cufall and the floor, each against the stretches without either around it."""
     off = f"{mean(found['rates']['off']):.1f}"
@@ -196,6 +207,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "idle": ("An idle GPU", idle),
     "target": ("The target", target),
     "target_floor": ("The target, beside the floor", target_floor),
+    "two": ("Two GPUs", two),
     "eight": ("Eight GPUs (scripted)", eight),
 }
 

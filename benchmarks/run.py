@@ -25,6 +25,7 @@ from parts.eight import eight
 from parts.latency import first_frame, frame_age
 from parts.losses import losses, losses_fast
 from parts.target import idle, target, target_floor
+from parts.two import two
 
 Part = Callable[[Bench], Figures]
 ORDER: tuple[Part, ...] = (
@@ -40,7 +41,8 @@ ORDER: tuple[Part, ...] = (
     losses_fast,
     losses,
 )
-PARTS: dict[str, Part] = {part.__name__: part for part in ORDER}
+PARTS: dict[str, Part] = {part.__name__: part for part in (*ORDER, two)}
+"""`two` needs two GPUs and is run when it is named."""
 
 
 def machine() -> Figures:
@@ -55,7 +57,9 @@ def machine() -> Figures:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", help="JSON to write")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"parts, of {','.join(PARTS)}")
+    parser.add_argument(
+        "--only", default=",".join(part.__name__ for part in ORDER), help=f"parts, of {','.join(PARTS)}"
+    )
     parser.add_argument("--source", default="cupti")
     parser.add_argument("--seconds", type=float, default=300.0, help="how long the run at 1 kHz takes [300]")
     parser.add_argument("--blocks", type=int, default=12, help="on-blocks of each load in target [12]")
