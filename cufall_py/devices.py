@@ -6,6 +6,7 @@ CUDA and NVML number GPUs differently, so everything is joined by UUID. Nothing 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -59,6 +60,14 @@ def select(devices: Sequence[Device], asked: str) -> list[Device]:
         if device in chosen[:n]:
             raise UsageError(f"--devices {asked}: GPU {device.ordinal} is named twice")
     return chosen
+
+
+def show_only(device: Device) -> int:
+    """Have CUDA show this process no other GPU; returns its ordinal then. To be called before the driver is initialised:
+    it takes memory of every GPU that it shows, 3.3 MiB of each."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = shown[device.ordinal] if shown != [""] else str(device.ordinal)
+    return 0
 
 
 def _named(devices: Sequence[Device], word: str) -> Device:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from cufall_py.devices import Device, select
+from cufall_py.devices import Device, select, show_only
 from cufall_py.errors import UsageError
 
 DEVICES = [
@@ -71,3 +73,17 @@ def test_a_device_survives_json() -> None:
     device = Device(1, "GPU-1", "A", "0000:01:00.0", 132, "GH100", 3)
     assert Device(**device.to_json()) == device
     assert device.of_chip("GB100") == Device(1, "GPU-1", "A", "0000:01:00.0", 132, "GB100", 3)
+
+
+@pytest.mark.parametrize(
+    ("shown", "ordinal", "then"),
+    [(None, 3, "3"), ("", 0, "0"), ("2,0", 1, "0"), ("GPU-aa,GPU-bb", 0, "GPU-aa"), ("MIG-x", 0, "MIG-x")],
+)
+def test_a_worker_is_shown_its_own_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch, shown: str | None, ordinal: int, then: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown or "")
+    if shown is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert show_only(Device(ordinal, "GPU-x", "GPU")) == 0
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == then

@@ -62,6 +62,7 @@ def rank(number: int, kind: str, mebibytes: int, seconds: float) -> None:
         work()
     torch.cuda.synchronize()
     dist.barrier()
+    time.sleep(0.1)  # so that nothing of what came before is near the start
     rounds = torch.zeros(1, device="cuda")
     # both must do the same number of rounds: the first counts on, the second follows
     start, done = time.time_ns(), 0

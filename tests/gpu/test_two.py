@@ -180,7 +180,7 @@ def test_a_worker_that_is_killed_or_stopped_leaves_the_other_alone(uuids: list[s
 
 def worker_of(uuid: str) -> int:
     """The worker that has this GPU's ring mapped."""
-    return next(pid for pid in workers(os.getpid()) if f"{uuid}.ring" in Path(f"/proc/{pid}/maps").read_text())
+    return next(pid for pid in workers(os.getpid()) if uuid in Path(f"/proc/{pid}/maps").read_text())
 
 
 ROUNDS = """
@@ -202,17 +202,16 @@ for n in range(int(sys.argv[1])):
     first.close()
     time.sleep(0.005)
     assert len(last.read()), n
-    if n % 3:
-        last.close()
-        last.close()
-    del first, last, pair, one
+    last.close()
+    for one in pair[: n % 3]:
+        one.close()
     seen.append(memory())
 print(seen[9], seen[-1], max(seen))
 """
 
 
 def test_starting_and_stopping_both_in_one_process_a_hundred_times() -> None:
-    """Either is closed first in turn, some not at all (case B20); profiler state goes once, last."""
+    """Either is closed first in turn, some twice (case B20); profiler state goes once, last."""
     done = subprocess.run(
         [sys.executable, "-c", ROUNDS, "100"], capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=110
     )
@@ -254,7 +253,15 @@ def test_bytes_between_the_gpus_are_those_the_program_moved(kind: str, mebibytes
         for name in counters.counters
         if "bytes" in name
     }
-    note(f"link {kind}", **share, bytes=answer["bytes"], seconds=(answer["end_ns"] - answer["start_ns"]) / 1e9)
+    lost = [gpu.tally.lost + gpu.tally.absurd for gpu in both.session.gpus]
+    note(
+        f"link {kind}",
+        **share,
+        lost=lost,
+        covered_ns=[w.covered_ns for w in found],
+        bytes=answer["bytes"],
+        seconds=(answer["end_ns"] - answer["start_ns"]) / 1e9,
+    )
     assert share["gpu 0 nvltx__bytes_data_user.sum"] == pytest.approx(1, abs=0.03)
     assert share["gpu 1 nvlrx__bytes_data_user.sum"] == pytest.approx(1, abs=0.03)
 
@@ -278,11 +285,11 @@ def test_tensor_parallel_decode_as_seen_on_both() -> None:
         both.session.close()
     sets = both.session.opened[0].metrics
     start, end = answer["start_ns"] + 500_000_000, answer["end_ns"] - 200_000_000
-    means = [window(both.samples(k), sets, start, end) for k in range(2)]
-    columns = [sets.quotients(s.values, s.end_ns - s.start_ns) for s in map(both.samples, range(2))]
-    idle = [float((c[:, 2] < 0.01).mean()) for c in columns]
+    samples = [both.samples(k) for k in range(2)]
+    means = [window(s, sets, start, end) for s in samples]
     grid = np.arange(start, end, 1_000_000)
-    gr = [np.interp(grid, both.samples(k).end_ns, columns[k][:, 2]) for k in range(2)]
+    gr = [np.interp(grid, s.end_ns, sets.quotients(s.values, s.end_ns - s.start_ns)[:, 2]) for s in samples]
+    idle = [float((g < 0.01).mean()) for g in gr]
     note(
         "tensor parallel decode",
         percent=[{n: m.percent(n) for n in ("tensor", "sm", "gr", "dram")} for m in means],
@@ -290,8 +297,9 @@ def test_tensor_parallel_decode_as_seen_on_both() -> None:
         idle_share=idle,
         correlation=float(np.corrcoef(*gr)[0, 1]),
     )
-    assert means[0].percent("gr") == pytest.approx(means[1].percent("gr"), abs=15)
-    assert all(m.percent("tensor") < 20 for m in means)
+    # both do the same work; the one that waits for the other spins in its all-reduce, and so is busier by gr
+    assert means[0].percent("tensor") == pytest.approx(means[1].percent("tensor"), rel=0.02)
+    assert means[0].percent("dram") == pytest.approx(means[1].percent("dram"), rel=0.05)
 
 
 def test_one_that_is_owned_leaves_the_other() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cufall_py.devices import Device, cuda_devices
+from cufall_py.devices import Device, cuda_devices, show_only
 from cufall_py.errors import AbsentUnit, LibraryProblem, UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import Plan
@@ -48,7 +48,7 @@ class CuptiProvider:
     def source(self, device: Device, plan: Plan) -> CuptiSource:
         from .bindings import BoundPm
 
-        return CuptiSource(device, plan, BoundPm(device.ordinal))
+        return CuptiSource(device, plan, BoundPm(show_only(device)))
 
 
 class CuptiSource:
