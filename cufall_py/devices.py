@@ -63,8 +63,10 @@ def select(devices: Sequence[Device], asked: str) -> list[Device]:
 
 
 def show_only(device: Device) -> int:
-    """Have CUDA show this process no other GPU; returns its ordinal then. To be called before the driver is initialised:
-    it takes memory of every GPU that it shows, 3.3 MiB of each."""
+    """Have CUDA show this process no other GPU; returns its ordinal then.
+
+    To be called before the driver is initialised, which takes 3.3 MiB of every GPU that it shows.
+    """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     os.environ["CUDA_VISIBLE_DEVICES"] = shown[device.ordinal] if shown != [""] else str(device.ordinal)
     return 0
