@@ -9,12 +9,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["CufallError", "Frame", "Plan", "Recording", "Samples", "Session", "Wanted", "__version__"]
+__all__ = [
+    "CufallError",
+    "Frame",
+    "Part",
+    "Plan",
+    "Playback",
+    "Recording",
+    "Samples",
+    "Session",
+    "Wanted",
+    "__version__",
+]
 
 if TYPE_CHECKING:
     from .errors import CufallError
     from .frames import Frame
+    from .part import Part
     from .plan import Plan
+    from .playback import Playback
     from .recording_reader import Recording
     from .resolve import Wanted
     from .samples import Samples
@@ -23,7 +36,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "CufallError": "errors",
     "Frame": "frames",
+    "Part": "part",
     "Plan": "plan",
+    "Playback": "playback",
     "Recording": "recording_reader",
     "Samples": "samples",
     "Session": "session",

@@ -97,11 +97,14 @@ class Framer:
         Returns its start. What ends before it is not late, it is before the beginning.
         """
         starts = [folds[0].start_ns for folds in self._folds if folds]
-        self._next_ns = max(starts, default=now_ns // self._frame_ns * self._frame_ns) + self._frame_ns
         if not starts:
             self._newest_ns, self._newest_came_ns = now_ns, self._monotonic_ns()
-        self._first_ns = self._next_ns
-        return self._first_ns
+        return self.begin_at(max(starts, default=now_ns // self._frame_ns * self._frame_ns) + self._frame_ns)
+
+    def begin_at(self, start_ns: int) -> int:
+        """Let the next frame be the one that begins then, a multiple of the frame's length. Returns it."""
+        self._next_ns = self._first_ns = start_ns
+        return start_ns
 
     def ready(self, live: list[bool]) -> list[Frame]:
         """The frames that can go out now, but no more than MOST_AT_ONCE: ask again until there are none."""
@@ -109,7 +112,11 @@ class Framer:
             return []
         reached = [r for r, alive in zip(self._reached, live, strict=True) if alive]
         waited_for = max(self._now_ns() - self._wait_ns, min(reached, default=0))
-        return self._out((waited_for - self._next_ns) // self._frame_ns)
+        return self.until(waited_for)
+
+    def until(self, end_ns: int) -> list[Frame]:
+        """The frames that end by then, whoever has reached it, but no more than MOST_AT_ONCE."""
+        return self._out((end_ns - self._next_ns) // self._frame_ns)
 
     def _now_ns(self) -> int:
         return self._newest_ns + self._monotonic_ns() - self._newest_came_ns

@@ -134,3 +134,12 @@ def with_longer_frames(plan: Plan, sample_ns: int, say: Callable[[str], None]) -
         return plan
     say(f"frames of {sample_ns // 1_000_000} ms, not {plan.frame_us / 1000:g}: samples are no shorter here")
     return replace(plan, frame_us=sample_ns // 1000)
+
+
+def whole_frames(duration_s: float, plan: Plan) -> int:
+    """How many frames a duration has; 0: no end. Raises UsageError if it is shorter than one."""
+    frames = round(duration_s * 1e9) // plan.frame_ns
+    if duration_s and not frames:
+        least = f"{plan.frame_ns / 1e9:g}"
+        raise UsageError(f"--duration-sec {duration_s:g}: must be 0 or at least one frame, {least} s (--frame-us)")
+    return frames

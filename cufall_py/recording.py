@@ -5,9 +5,10 @@ int64 (Unix epoch), one float32 a counter of any of the GPUs (null where this on
 `sm_mhz` and `power_w` float32 (the last NVML readings before), `event` string (JSON; null on data rows).
 
 What is known at the start is one JSON document in the schema's metadata, under METADATA_KEY; everything
-learnt later is an event row: `said` (a line for a person), `clock`, `gap`, and at the close `cost`. The first
-row is the event `start`, the last of a recording that was closed is `end`. Recording
-(recording_reader.py) reads it back.
+learnt later is an event row: `said` (a line for a person), `clock`, `gap`, `region_begin` and `region_end`
+(outline.py), `reasons` (NVML's clock event bits, where they change), and at the close `cost`. The first row
+is the event `start`, the last of a recording that was closed is `end`. Recording (recording_reader.py) reads
+it back.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class RecordingWriter:
         self._places = [[columns.index(name) for name in o.metrics.counters] for o in opened]
         self._width = len(columns)
         self._readings = np.full((len(opened), len(READINGS)), np.nan)
+        self._reasons = [0] * len(opened)
         self._now_ns, self._monotonic_ns = now_ns, monotonic_ns
         self._live, self._clock_due_ns, self._last_end_ns = live, [0] * len(opened), [0] * len(opened)
         self._pending: list[_Piece] = []
@@ -134,9 +136,15 @@ class RecordingWriter:
         self._append(_Piece(device, np.array([start_ns]), np.array([end_ns]), nothing, text))
         self.tick()
 
-    def set_readings(self, gpu: int, sm_mhz: float, power_w: float) -> None:
-        """What NVML read of this GPU, for the rows that come from now on; NaN for not known."""
+    def set_readings(self, gpu: int, sm_mhz: float, power_w: float, reasons: int = 0) -> None:
+        """What NVML read of this GPU, for the rows that come from now on; NaN for not known.
+
+        `reasons`, its clock event bits, are an event `reasons` where they change.
+        """
         self._readings[gpu] = sm_mhz, power_w
+        if reasons != self._reasons[gpu]:
+            self._reasons[gpu] = reasons
+            self.event("reasons", gpu=gpu, bits=reasons)
 
     def tick(self) -> None:
         """Write if it is time to; to be called at least every BATCH_NS when nothing else is."""

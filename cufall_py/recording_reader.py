@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from .arrow_file import END_MARK
 from .errors import CufallError
+from .outline import Event as Event, Outline, Region, Times, outline
 from .plan import Plan
 from .recording import METADATA_KEY, SCHEMA
 from .samples import Floats, Samples
 from .sources import Opened
 
 Columns = dict[str, NDArray[Any]]
+Found = TypeVar("Found")
+WITHOUT_COUNTERS = ("device", "start_ns", "end_ns", "event")
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,6 @@ class Rows:
     samples: Samples
     sm_mhz: Floats
     power_w: Floats
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened from `start_ns` to `end_ns` (Unix epoch); `gpu` None: not to one GPU."""
-
-    kind: str
-    gpu: int | None
-    start_ns: int
-    end_ns: int
-    fields: dict[str, Any]
 
 
 class Recording:
@@ -72,14 +64,7 @@ class Recording:
 
     def items(self) -> Iterator[Rows | Event]:
         """Everything, in file order; between two events the rows of a batch come GPU by GPU."""
-        for batch in self._batches(self._names):
-            columns = {name: _numbers(batch.column(name)) for name in self._names if name != "event"}
-            begin = 0
-            for at in _event_rows(batch):
-                yield from self._rows(columns, begin, at)
-                yield self._event(batch, at)
-                begin = at + 1
-            yield from self._rows(columns, begin, batch.num_rows)
+        return self._items(self._names, self._rows)
 
     def batches(self) -> Iterator[tuple[int, Samples]]:
         """The samples alone, with the position of the GPU they are of."""
@@ -87,9 +72,29 @@ class Recording:
 
     def events(self) -> Iterator[Event]:
         """The events alone; counters are not even decompressed."""
-        for batch in self._batches(["device", "start_ns", "end_ns", "event"]):
+        for batch in self._batches(WITHOUT_COUNTERS):
             for at in _event_rows(batch):
                 yield self._event(batch, at)
+
+    def outline(self) -> Outline:
+        """How much there is of each GPU, when, and the regions; reads the file once, without its counters."""
+        return outline(self._items(WITHOUT_COUNTERS, self._times), len(self.opened))
+
+    def regions(self) -> dict[str, list[Region]]:
+        """Each named region's times, oldest first; one that was still open ends with the recording."""
+        return self.outline().regions
+
+    def _items(
+        self, names: Sequence[str], rows: Callable[[Columns, int, int], Iterator[Found]]
+    ) -> Iterator[Found | Event]:
+        for batch in self._batches(names):
+            columns = {name: _numbers(batch.column(name)) for name in names if name != "event"}
+            begin = 0
+            for at in _event_rows(batch):
+                yield from rows(columns, begin, at)
+                yield self._event(batch, at)
+                begin = at + 1
+            yield from rows(columns, begin, batch.num_rows)
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         wanted = pa.ipc.IpcReadOptions(included_fields=[self._names.index(name) for name in names])
@@ -100,16 +105,24 @@ class Recording:
             self._report_cut()
 
     def _rows(self, columns: Columns, begin: int, end: int) -> Iterator[Rows]:
-        for gpu, opened in enumerate(self.opened):
-            rows = begin + np.flatnonzero(columns["device"][begin:end] == opened.device.ordinal)
-            if not len(rows):
-                continue
+        for gpu, rows in self._rows_by_gpu(columns, begin, end):
+            opened = self.opened[gpu]
             values = np.empty((len(rows), len(opened.metrics.counters)))
             for k, name in enumerate(opened.metrics.counters):
                 values[:, k] = columns[name][rows]
             samples = Samples(columns["start_ns"][rows], columns["end_ns"][rows], values)
             readings = (columns[name][rows].astype(np.float64) for name in ("sm_mhz", "power_w"))
             yield Rows(gpu, samples, *readings)
+
+    def _times(self, columns: Columns, begin: int, end: int) -> Iterator[Times]:
+        for gpu, rows in self._rows_by_gpu(columns, begin, end):
+            yield Times(gpu, columns["start_ns"][rows], columns["end_ns"][rows])
+
+    def _rows_by_gpu(self, columns: Columns, begin: int, end: int) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        for gpu, opened in enumerate(self.opened):
+            rows = begin + np.flatnonzero(columns["device"][begin:end] == opened.device.ordinal)
+            if len(rows):
+                yield gpu, rows
 
     def _event(self, batch: pa.RecordBatch, at: int) -> Event:
         device, start_ns, end_ns, text = (

@@ -6,12 +6,14 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import CufallError, InvalidMeasurement, UsageError
 from .feed import LiveFeed, Say
@@ -19,7 +21,8 @@ from .frames import Frame, Framer
 from .gpu import Gpu
 from .launch import launch
 from .notes import ClockSteps, pair_note
-from .plan import Plan, checked, with_longer_frames, with_longer_samples
+from .outline import REGION_BEGIN, REGION_END
+from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_samples
 from .readings import Readings
 from .samples import Samples, Tally
 from .sources import Opened
@@ -118,6 +121,7 @@ class Session:
     ) -> None:
         self._say, self._on_samples = say, on_samples
         self._recorder: RecordingWriter | None = None
+        self._marks = SimpleQueue[tuple[str, int, dict[str, Any]]]()
         self._readings: Readings | None = None
         self._clock_steps = ClockSteps()
         asked = asked or time.monotonic()
@@ -163,6 +167,29 @@ class Session:
         self._readings = Readings([gpu.device.uuid for gpu in self.gpus])
         self._readings.start()
 
+    @contextmanager
+    def region(self, name: str, text: str = "") -> Iterator[None]:
+        """Name the time within, if this session is being recorded; `text` says what is seen in it.
+
+        Regions may nest and repeat, and may be used from another thread. Raises UsageError for an empty name.
+        """
+        if not name.strip():
+            raise UsageError("a region needs a name")
+        self._mark(REGION_BEGIN, name=name, text=text)
+        try:
+            yield
+        finally:
+            self._mark(REGION_END, name=name)
+
+    def _mark(self, kind: str, **fields: str) -> None:
+        if self._recorder:
+            self._marks.put((kind, time.time_ns(), fields))  # written by whoever takes the frames, as all else is
+
+    def _write_marks(self, recorder: RecordingWriter) -> None:
+        while not self._marks.empty():
+            kind, at_ns, fields = self._marks.get()
+            recorder.event(kind, start_ns=at_ns, **fields)
+
     def cost(self) -> Cost:
         """What cufall has taken since the session began."""
         tally = Tally()
@@ -177,6 +204,11 @@ class Session:
             overwritten=sum(gpu.overwritten for gpu in self.gpus),
             start_s=self._start_s,
         )
+
+    def summary(self) -> list[str]:
+        """What was measured and what it took, a line each for a person."""
+        cost = self.cost()
+        return [cost.line(), cost.cost_line()]
 
     def check(self) -> None:
         """After the close: raise InvalidMeasurement if a selected GPU gave nothing, or nothing at the end."""
@@ -210,6 +242,7 @@ class Session:
             self._readings.close()
         if self._recorder and not self._recorder.closed:
             try:
+                self._write_marks(self._recorder)
                 self._recorder.event("cost", **asdict(self.cost()))
             finally:
                 self._recorder.close(tallies={gpu.device.uuid: asdict(gpu.tally) for gpu in self.gpus})
@@ -262,6 +295,7 @@ class Session:
             for line in self._readings.unsaid():
                 self._tell(line)
         if self._recorder:
+            self._write_marks(self._recorder)
             self._recorder.tick()
 
     def _sleep(self) -> None:
@@ -305,7 +339,7 @@ class Session:
     def _record(self, gpu: int, samples: Samples) -> None:
         if self._recorder and self._readings and self._recorder.takes(gpu, self.opened[gpu]):
             reading = self._readings.newest(self.gpus[gpu].device.uuid)
-            self._recorder.set_readings(gpu, reading.sm_mhz, reading.power_w)
+            self._recorder.set_readings(gpu, reading.sm_mhz, reading.power_w, reading.reasons)
             self._recorder.add(gpu, samples)
 
     def _tell(self, line: str) -> None:
@@ -318,15 +352,6 @@ class Session:
         notes = {note for gpu in self.gpus if gpu.opened for note in gpu.opened.notes}
         for note in sorted(notes):
             self._tell(note)
-
-
-def whole_frames(duration_s: float, plan: Plan) -> int:
-    """How many frames a duration has; 0: no end. Raises UsageError if it is shorter than one."""
-    frames = round(duration_s * 1e9) // plan.frame_ns
-    if duration_s and not frames:
-        least = f"{plan.frame_ns / 1e9:g}"
-        raise UsageError(f"--duration-sec {duration_s:g}: must be 0 or at least one frame, {least} s (--frame-us)")
-    return frames
 
 
 def _described(gpus: Sequence[Gpu]) -> list[Opened]:

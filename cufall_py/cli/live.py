@@ -18,11 +18,11 @@ from cufall_py.launch import launch
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .options import number, option, plan_from, sampling_options
+from .playing import FrameSource, playback, playing_options, recording_of, refuse_playing_options
 
 if TYPE_CHECKING:
     from cufall_py.frames import Frame
     from cufall_py.plan import Plan
-    from cufall_py.session import Session
 
 LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
 LONGEST_S = 1e9
@@ -38,6 +38,7 @@ def bad_duration(value: object) -> str:
 
 @click.command(cls=Verb)
 @sampling_options
+@playing_options
 @option(
     "--duration-sec",
     type=number(float, bad_duration),
@@ -64,47 +65,64 @@ def bad_duration(value: object) -> str:
 )
 def live(**options: Any) -> None:
     """Watch: a line a frame, a band a GPU and metric."""
+    watch(options)
+
+
+def watch(options: dict[str, Any]) -> None:
+    """Show the frames of a source; `options` are those of `live`."""
     if not sys.stdout:
         raise CufallError("stdout is closed, and what is measured goes there")
-    asked = time.monotonic()
-    process = launch(options["source"])  # loads while this process does
     with ExitStack() as stack:
-        stack.enter_context(process)
-        stack.callback(process.kill)
-        from cufall_py.session import Session
-
+        begin = _source(options, stack)
         plan = plan_from(options)
         duration_s = _checked(options, plan)
         file = _open_csv(options["csv_path"], stack)
-        session = stack.enter_context(Session(plan, say, process=process, asked=asked))
-        sinks = _sinks(session, file, options)
+        source = stack.enter_context(begin(plan))
+        sinks = _sinks(source, file, options)
         end_in_order()
         try:
-            _show(session, duration_s, sinks)
+            _show(source, duration_s, sinks)
         finally:
-            session.close()  # what is still on its way counts too
-        _sum_up(session)
-    session.check()
+            source.close()  # what is still on its way counts too
+        _sum_up(source)
+    source.check()
 
 
-def _show(session: Session, duration_s: float, sinks: list[Callable[[Frame], None]]) -> None:
+def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan], FrameSource]:
+    """Where frames come from, once the plan is known; what samples loads from now on, while this process does."""
+    if path := recording_of(options["source"]):
+        return lambda plan: playback(path, plan, options)
+    refuse_playing_options(options)
+    asked = time.monotonic()
+    process = stack.enter_context(launch(options["source"]))
+    stack.callback(process.kill)
+
+    def begin(plan: Plan) -> FrameSource:
+        from cufall_py.session import Session
+
+        return Session(plan, say, process=process, asked=asked)
+
+    return begin
+
+
+def _show(source: FrameSource, duration_s: float, sinks: list[Callable[[Frame], None]]) -> None:
     try:
-        for frame in session.frames(duration_s):
+        for frame in source.frames(duration_s):
             for sink in sinks:
                 sink(frame)
     except Ended:
-        session.close()
-        _sum_up(session)
+        source.close()
+        _sum_up(source)
         raise
 
 
-def _sum_up(session: Session) -> None:
-    say(session.cost().line())
-    say(session.cost().cost_line())
+def _sum_up(source: FrameSource) -> None:
+    for line in source.summary():
+        say(line)
 
 
 def _checked(options: dict[str, Any], plan: Plan) -> float:
-    from cufall_py.session import whole_frames
+    from cufall_py.plan import whole_frames
 
     duration_s: float = options["duration_sec"]
     if not 0 <= duration_s <= LONGEST_S:
@@ -135,23 +153,23 @@ def _close(file: TextIO, path: str) -> None:
         file.close()
 
 
-def _sinks(session: Session, file: TextIO | None, options: dict[str, Any]) -> list[Callable[[Frame], None]]:
+def _sinks(source: FrameSource, file: TextIO | None, options: dict[str, Any]) -> list[Callable[[Frame], None]]:
     sinks = []
     if file:
         place = STDOUT if file is sys.stdout else options["csv_path"]
-        sinks.append(_csv_sink(session, file, place, not options["no_flush"]))
+        sinks.append(_csv_sink(source, file, place, not options["no_flush"]))
     if file is not sys.stdout:
-        sinks.append(_waterfall_sink(session, options))
+        sinks.append(_waterfall_sink(source, options))
     return sinks
 
 
-def _csv_sink(session: Session, file: TextIO, place: str, flush: bool) -> Callable[[Frame], None]:
+def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Callable[[Frame], None]:
     from cufall_py.export.csv import CsvWriter
 
     with writing(place):
         if file is not sys.stdout and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.truncate(0)
-        writer = CsvWriter(file, session.opened)
+        writer = CsvWriter(file, source.opened)
 
     def write(frame: Frame) -> None:
         with writing(place):
@@ -162,11 +180,11 @@ def _csv_sink(session: Session, file: TextIO, place: str, flush: bool) -> Callab
     return write
 
 
-def _waterfall_sink(session: Session, options: dict[str, Any]) -> Callable[[Frame], None]:
+def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:
     from cufall_py.views.waterfall import row
 
-    gpus = [opened.label for opened in session.opened]
-    metrics = session.opened[0].metrics.metrics
+    gpus = [opened.label for opened in source.opened]
+    metrics = source.opened[0].metrics.metrics
     labels, colour, ascii_only = not options["no_labels"], options["color"], not _takes_braille(sys.stdout)
     width = options["width"] or 0
 

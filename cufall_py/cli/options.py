@@ -52,9 +52,10 @@ SAMPLING = (
     option(
         "--source",
         default="auto",
-        metavar="auto|cupti|gpm|script:FILE",
+        metavar="auto|cupti|gpm|script:FILE|demo|FILE",
         show_default=True,
-        help="Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had.",
+        help="Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had; "
+        "FILE: a recording (.cufall).",
     ),
     option(
         "--devices",

@@ -101,4 +101,4 @@ def provider(name: str) -> Provider:
         from .script import ScriptProvider
 
         return ScriptProvider.from_file(name.removeprefix("script:"))
-    raise UsageError(f"--source {name}: not auto, cupti, gpm or script:FILE")
+    raise UsageError(f"--source {name}: not auto, cupti, gpm, script:FILE, demo or a recording (.cufall)")

@@ -213,7 +213,8 @@ class ScriptSource:
         self._next_ns = self._now_ns()
         clocks = {name: CLOCKS.get(unit_of(name), "cycle") for name in metrics.counters}
         device = self._device.of_chip(self._script.chip)
-        return Opened(device, metrics, self._plan.sample_ns, "time", "script", facts={"clocks": clocks})
+        facts = {"clocks": clocks, "peaks": {name: peak(name) for name in metrics.counters}}
+        return Opened(device, metrics, self._plan.sample_ns, "time", "script", facts=facts)
 
     def read(self) -> Samples | Even:
         elapsed_s = (self._now_ns() - self._origin_ns) / 1e9

@@ -9,7 +9,7 @@ import numpy as np
 
 from cufall_py.devices import Device, cuda_devices, show_only
 from cufall_py.errors import AbsentUnit, LibraryProblem, UsageError
-from cufall_py.metrics import MetricSet
+from cufall_py.metrics import INFINITE, MetricSet
 from cufall_py.plan import Plan
 from cufall_py.resolve import chip_note, resolve
 from cufall_py.samples import TOO_LONG_NS, Even, Samples, Tally
@@ -105,6 +105,7 @@ class CuptiSource:
             facts={
                 "libraries": libraries,
                 "clocks": {name: self._pm.clock(name) for name in metrics.counters},
+                "peaks": self._peaks(metrics.counters),
             },
         )
 
@@ -157,6 +158,16 @@ class CuptiSource:
                     f"{metric.asked} has no peak on this chip, so no percent; give --denominator, --full-scale or --raw"
                 )
         return metrics
+
+    def _peaks(self, counters: Sequence[str]) -> dict[str, float]:
+        """Of each counter that has one, so that a recording can be asked for other metrics than it was taken with."""
+        peaks = {}
+        for name in counters:
+            try:
+                (peaks[name],) = self._pm.constants([f"{name}.peak_sustained"])
+            except CuptiError:
+                continue  # a rate, or a counter that has none
+        return {name: value for name, value in peaks.items() if 0 < value < INFINITE}
 
     def _start(self) -> None:
         """Start with the wished trigger and append mode, or with what the chip has instead."""

@@ -1,0 +1,119 @@
+"""Playing a recording where others sample: its options, and the frames of its file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from cufall_py.errors import CufallError, UsageError
+
+from . import say
+from .options import option
+
+if TYPE_CHECKING:
+    from cufall_py.frames import Frame
+    from cufall_py.plan import Plan
+    from cufall_py.playback import Playback
+    from cufall_py.sources import Opened
+
+SUFFIX = ".cufall"
+DEMO = "demo"
+DEMO_FILE = Path(__file__).parent.parent / "data" / "demo.cufall"
+
+
+class FrameSource(Protocol):
+    """Where frames come from: GPUs that are sampled (Session), or a recording (Playback). A context manager."""
+
+    opened: list[Opened]
+    """What the rows of its frames are."""
+    plan: Plan
+
+    def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
+        """As many as `duration_s` has, or to the end."""
+
+    def summary(self) -> list[str]:
+        """Lines for a person, after the last frame."""
+
+    def check(self) -> None:
+        """After the close: raise InvalidMeasurement if it was no valid measurement."""
+
+    def close(self) -> None:
+        """May be called more than once."""
+
+    def __enter__(self) -> FrameSource: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+def _speed(value: str) -> float:
+    from cufall_py.pace import AS_FAST_AS_IT_GOES, bad_speed
+
+    try:
+        return AS_FAST_AS_IT_GOES if value == "max" else float(value)
+    except ValueError:
+        raise click.UsageError(bad_speed(value)) from None
+
+
+OPTIONS = (
+    option(
+        "--speed",
+        type=_speed,
+        default=None,
+        metavar="X|max",
+        help="Recorded seconds that go by in one; max or 0: as fast as it goes. "
+        "[default: 1 drawn on a terminal, max into a pipe or file and with --csv]",
+    ),
+    option(
+        "--from",
+        "begin",
+        default="",
+        metavar="T",
+        help="Begin there: seconds from the start (12.5), before the end (-10), or an ISO time.",
+    ),
+    option("--to", "end", default="", metavar="T", help="End there, told in the same ways."),
+    option("--region", default="", metavar="NAME", help="Play the times of this region alone."),
+    option("--loop", is_flag=True, help="Begin again at the end, until Ctrl-C."),
+)
+NAMES = {"speed": "--speed", "begin": "--from", "end": "--to", "region": "--region", "loop": "--loop"}
+
+
+def playing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that go with a recording."""
+    for decorate in reversed(OPTIONS):
+        command = decorate(command)
+    return command
+
+
+def recording_of(source: str) -> str:
+    """The path of the recording that a `--source` names; empty for one that samples."""
+    if source == DEMO:
+        return str(DEMO_FILE)
+    kind = source.partition(":")[0] if ":" in source else ""
+    is_path = source.endswith(SUFFIX) or os.sep in source or os.path.isfile(source)
+    return source if is_path and kind != "script" else ""
+
+
+def refuse_playing_options(options: dict[str, Any]) -> None:
+    """Raises UsageError for one that was given where nothing is played."""
+    for name, flag in NAMES.items():
+        if options[name] not in ("", None, False):
+            raise UsageError(f"{flag} goes with a recording: --source FILE or cufall replay FILE")
+
+
+def playback(path: str, plan: Plan, options: dict[str, Any]) -> Playback:
+    """The frames of a recording, as the options have them."""
+    from cufall_py.pace import AS_FAST_AS_IT_GOES, Pace
+    from cufall_py.part import Part
+    from cufall_py.playback import Playback
+
+    if path == str(DEMO_FILE) and not DEMO_FILE.exists():
+        raise CufallError(f"this cufall was packaged without the demo recording ({DEMO_FILE})")
+    drawn = sys.stdout.isatty() and not options["csv_path"]
+    speed = options["speed"] if options["speed"] is not None else 1.0 if drawn else AS_FAST_AS_IT_GOES
+    part = Part(options["begin"], options["end"], options["region"])
+    return Playback(path, plan, say, part=part, pace=Pace(speed), loop=options["loop"])

@@ -1,0 +1,23 @@
+"""`cufall replay FILE`: what `live` shows, of a recording."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from . import Verb
+from .live import live, watch
+
+
+def _replay(file: str, **options: Any) -> None:
+    watch({**options, "source": os.path.join(os.curdir, file)})  # a path, whatever its name
+
+
+replay = Verb(
+    "replay",
+    params=[click.Argument(["file"]), *(option for option in live.params if option.name != "source")],
+    callback=_replay,
+    help="Play a recording, at any speed; no GPU is needed, and none is asked.",
+)

@@ -1,0 +1,122 @@
+"""What a recording holds, told by its times and events alone: how much of each GPU, when, and its regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .samples import TOO_LONG_NS, Ints
+from .spans import Span, union
+
+REGION_BEGIN, REGION_END = "region_begin", "region_end"
+"""Events of a region: at its begin with `name` and `text`, at its end with `name`."""
+LONGEST_HOLE_NS = TOO_LONG_NS
+"""Where nothing at all was recorded for longer, the machine slept or its clock was set: no time that was played."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened from `start_ns` to `end_ns` (Unix epoch); `gpu` None: not to one GPU."""
+
+    kind: str
+    gpu: int | None
+    start_ns: int
+    end_ns: int
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Times:
+    """When the samples of a stretch of rows of the GPU at position `gpu` began and ended, (n,) each."""
+
+    gpu: int
+    start_ns: Ints
+    end_ns: Ints
+
+
+@dataclass(frozen=True)
+class Region:
+    """One time that a region was open; `text` says for a person what is seen in it."""
+
+    start_ns: int
+    end_ns: int
+    text: str = ""
+
+
+@dataclass
+class Outline:
+    """`counts` and `periods_ns` are of each GPU: its samples, and their median length (NaN without any).
+
+    `spans` are the stretches in which anything was recorded, `regions` each name's times, oldest first.
+    """
+
+    counts: list[int]
+    periods_ns: list[float]
+    spans: list[Span] = field(default_factory=list)
+    regions: dict[str, list[Region]] = field(default_factory=dict)
+    gaps: list[Event] = field(default_factory=list)
+
+    @property
+    def start_ns(self) -> int:
+        return self.spans[0][0] if self.spans else 0
+
+    @property
+    def end_ns(self) -> int:
+        return self.spans[-1][1] if self.spans else 0
+
+
+def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
+    """The outline of a recording of so many GPUs, read once from begin to end."""
+    out = Outline([0] * gpus, [float("nan")] * gpus)
+    periods: list[list[float]] = [[] for _ in range(gpus)]
+    newest, marks, last_ns = [0] * gpus, list[Event](), 0
+    for item in items:
+        if isinstance(item, Event):
+            last_ns = max(last_ns, item.end_ns)
+            marks += [item] if item.kind in (REGION_BEGIN, REGION_END) else []
+            out.gaps += [item] if item.kind == "gap" else []
+            continue
+        ahead = forward(item.start_ns, item.end_ns, newest[item.gpu])
+        start, end = item.start_ns[ahead], item.end_ns[ahead]
+        if len(start):
+            newest[item.gpu] = int(end[-1])
+            out.counts[item.gpu] += len(start)
+            periods[item.gpu].append(float(np.median(end - start)))
+            out.spans = union([*out.spans, *_pieces(start, end)], LONGEST_HOLE_NS)
+    out.periods_ns = [median(found) if found else float("nan") for found in periods]
+    out.regions = regions(marks, out.start_ns, max(last_ns, out.end_ns))
+    return out
+
+
+def forward(start_ns: Ints, end_ns: Ints, newest_ns: int) -> NDArray[np.bool_]:
+    """Which samples of a GPU begin no earlier than all before them ended: the others came when a clock was set back."""
+    reached = np.maximum.accumulate(np.concatenate(([newest_ns], end_ns)))[:-1]
+    out: NDArray[np.bool_] = start_ns >= reached
+    return out
+
+
+def regions(marks: Iterable[Event], start_ns: int, end_ns: int) -> dict[str, list[Region]]:
+    """Begins paired with the ends of the same name; what has but one of the two is open to that side."""
+    found: dict[str, list[Region]] = {}
+    still_open: dict[str, list[Region]] = {}
+    for mark in marks:
+        name = str(mark.fields.get("name", ""))
+        if mark.kind == REGION_BEGIN:
+            still_open.setdefault(name, []).append(Region(mark.start_ns, end_ns, str(mark.fields.get("text", ""))))
+        else:
+            begun = still_open[name].pop() if still_open.get(name) else Region(start_ns, end_ns)
+            found.setdefault(name, []).append(Region(begun.start_ns, mark.start_ns, begun.text))
+    for name, left in still_open.items():
+        found.setdefault(name, []).extend(left)
+    return {name: sorted(times, key=lambda r: (r.start_ns, -r.end_ns)) for name, times in found.items()}
+
+
+def _pieces(start_ns: Ints, end_ns: Ints) -> list[Span]:
+    cuts = (np.flatnonzero(start_ns[1:] - end_ns[:-1] > LONGEST_HOLE_NS) + 1).tolist()
+    edges = zip([0, *cuts], [*cuts, len(start_ns)], strict=True)
+    return [(int(start_ns[a]), int(end_ns[b - 1])) for a, b in edges]

@@ -1,0 +1,235 @@
+"""Playback: the frames of a recording, as a session gives those of GPUs. Read in process, batch by batch.
+
+Every sample of the part that is played is in a frame, whatever order the GPUs' batches came in: a frame goes out when
+each GPU that is still to come in the file has reached its end. Where the part begins or ends within a sample,
+that counts by its share; where it does within a frame, the frame is covered in part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .devices import select
+from .errors import InvalidMeasurement
+from .frames import Frame
+from .notes import pair_note
+from .outline import Event, Region
+from .pace import AS_FAST_AS_IT_GOES, Pace
+from .part import Part
+from .plan import Plan, checked, whole_frames
+from .readings import Reading
+from .recorded_metrics import Recorded, metrics_of
+from .recording_reader import Recording, Rows
+from .resolve import chip_note
+from .samples import Floats, Samples
+from .sources import Opened
+from .span_frames import SpanFramer
+from .spans import Span, common
+
+Say = Callable[[str], None]
+
+
+class Playback:
+    """Plays a recording: the metrics, GPUs and frame length of `plan`, of its source nothing. A context manager.
+
+    `say` gets each line a person should read, also the text of each region as it begins. `part` is what is played,
+    again and again with `loop`. Times of frames are those of the recording; `pace` only waits.
+
+    Raises CufallError for a file that cannot be read, UsageError for what it cannot be asked for.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        plan: Plan = Plan(),
+        say: Say = lambda line: None,
+        *,
+        part: Part = Part(),
+        pace: Pace | None = None,
+        loop: bool = False,
+    ) -> None:
+        self.plan, self._say, self._path = checked(plan), say, path
+        self._pace, self._loop = pace or Pace(AS_FAST_AS_IT_GOES), loop
+        self._recording = Recording(path, say)
+        devices = select([opened.device for opened in self._recording.opened], plan.devices)
+        recorded = {opened.device.ordinal: k for k, opened in enumerate(self._recording.opened)}
+        self._positions = [recorded[device.ordinal] for device in devices]
+        self.opened = self._described()
+        """What is played of each GPU."""
+        self.outline = self._recording.outline()
+        self._spans = part.spans(self.outline)
+        self._gpus = {position: k for k, position in enumerate(self._positions)}
+        self._columns = [self._columns_of(k) for k in range(len(self.opened))]
+        self._pairs_to_explain = bool(plan.wanted.denominator)
+        self._gaps = _Gaps(self.outline.gaps, self._positions)
+        self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
+        self._readings: list[_Readings] = []
+        self._frames = self._all_frames()
+
+    def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
+        """Frames in order, as many as `duration_s` of recorded time has, or to the end.
+
+        May be called again: what follows is the frame after the last that was taken. Raises UsageError
+        for a duration that has none.
+        """
+        return islice(self._frames, whole_frames(duration_s, self.plan) or None)
+
+    def reading(self, gpu: int) -> Reading:
+        """What NVML had read of a GPU by the end of the frame that was given last."""
+        return self._readings[gpu].current if self._readings else Reading()
+
+    def summary(self) -> list[str]:
+        """What was played, in a line for a person."""
+        lost = f"{self._gaps.samples} lost ({self._gaps.length_ns / 1e9:.3f} s)"
+        return [f"{self._got.sum()} samples in {self._played_ns / 1e9:.1f} s of {self._path}, {lost}"]
+
+    def check(self) -> None:
+        """Raise InvalidMeasurement if a selected GPU has no sample in what was played."""
+        without = [str(o.device.ordinal) for o, got in zip(self.opened, self._got, strict=True) if not got]
+        if without:
+            raise InvalidMeasurement(f"GPU {', '.join(without)}: no samples in what was played of {self._path}")
+
+    def close(self) -> None:
+        """Let go of the file. May be called more than once."""
+        self._frames.close()
+
+    def __enter__(self) -> Playback:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _described(self) -> list[Opened]:
+        opened = [self._recording.opened[k] for k in self._positions]
+        sets, lines = metrics_of(self.plan.wanted, [Recorded(o) for o in opened])
+        lines += {note for o in opened if (note := chip_note(self.plan.wanted, o.device.chip))}
+        for line in lines:
+            self._say(line)
+        return [replace(o, metrics=metrics) for o, metrics in zip(opened, sets, strict=True)]
+
+    def _columns_of(self, gpu: int) -> list[int]:
+        """Where in the recording's rows the counters are that are played."""
+        there = self._recording.opened[self._positions[gpu]].metrics.counters
+        return [there.index(name) for name in self.opened[gpu].metrics.counters]
+
+    def _all_frames(self) -> Generator[Frame, None, None]:
+        again = bool(self._spans)
+        while again:
+            yield from self._once()
+            again = self._loop
+
+    def _once(self) -> Iterator[Frame]:
+        framer = self._framer()
+        cues = deque(_cues(self.outline.regions, self._spans))
+        self._readings = [_Readings() for _ in self.opened]
+        for frame in self._framed(framer):
+            while cues and cues[0][0] < frame.end_ns:
+                self._say(cues.popleft()[1])
+            self._pace.wait(frame.period_ns / 1e9)
+            self._note(frame)
+            yield frame
+        if framer.behind:
+            self._say(f"{framer.behind} samples lie before earlier ones, for a clock was set back: they are left out")
+
+    def _framer(self) -> SpanFramer:
+        sets, of = [opened.metrics for opened in self.opened], self.outline
+        counts, periods_ns = [of.counts[k] for k in self._positions], [of.periods_ns[k] for k in self._positions]
+        return SpanFramer(sets, self.plan.frame_ns, self._spans, counts, periods_ns)
+
+    def _framed(self, framer: SpanFramer) -> Iterator[Frame]:
+        for item in self._recording.items():
+            if item.gpu in self._gpus:
+                self._take(self._gpus[item.gpu], item, framer)
+                yield from framer.ready()
+            if framer.done:
+                return
+        yield from framer.rest()
+
+    def _take(self, gpu: int, item: Rows | Event, framer: SpanFramer) -> None:
+        self._readings[gpu].add(item)
+        if isinstance(item, Rows):
+            samples = item.samples
+            samples = Samples(samples.start_ns, samples.end_ns, samples.values[:, self._columns[gpu]])
+            framer.add(gpu, samples)
+            self._explain(gpu, samples)
+
+    def _explain(self, gpu: int, samples: Samples) -> None:
+        if self._pairs_to_explain:
+            self._pairs_to_explain = False
+            if note := pair_note(self.opened[gpu], samples):
+                self._say(note)
+
+    def _note(self, frame: Frame) -> None:
+        """What has been played, and been lost in it."""
+        self._played_ns += frame.period_ns
+        self._got += frame.got
+        self._gaps.count(frame)
+        for readings in self._readings:
+            readings.move_to(frame.end_ns)
+
+
+class _Gaps:
+    """What was lost in the frames that were played, as it was recorded."""
+
+    def __init__(self, events: Sequence[Event], positions: Collection[int]) -> None:
+        found = sorted(
+            (e.end_ns, int(e.fields["samples"]), e.end_ns - e.start_ns) for e in events if e.gpu in positions
+        )
+        self._ends_ns = [end_ns for end_ns, _, _ in found]
+        self._found, self.samples, self.length_ns = found, 0, 0
+
+    def count(self, frame: Frame) -> None:
+        """Add the gaps that end in a frame."""
+        first, last = (bisect_left(self._ends_ns, edge) for edge in (frame.start_ns, frame.end_ns))
+        self.samples += sum(samples for _, samples, _ in self._found[first:last])
+        self.length_ns += sum(length_ns for _, _, length_ns in self._found[first:last])
+
+
+class _Readings:
+    """NVML's readings of one GPU: `current` is what was known by the time that was moved to."""
+
+    def __init__(self) -> None:
+        self.current = self._newest = Reading()
+        self._to_come: deque[tuple[int, Reading]] = deque()
+
+    def add(self, item: Rows | Event) -> None:
+        if isinstance(item, Rows):
+            for row in _changes(item.sm_mhz, item.power_w):
+                read = {"sm_mhz": float(item.sm_mhz[row]), "power_w": float(item.power_w[row])}
+                self._come(int(item.samples.start_ns[row]), **read)
+        elif item.kind == "reasons":
+            self._come(item.start_ns, reasons=int(item.fields["bits"]))
+
+    def move_to(self, end_ns: int) -> None:
+        while self._to_come and self._to_come[0][0] < end_ns:
+            self.current = self._to_come.popleft()[1]
+
+    def _come(self, from_ns: int, **read: Any) -> None:
+        self._newest = replace(self._newest, **read)
+        self._to_come.append((from_ns, self._newest))
+
+
+def _changes(*columns: Floats) -> list[int]:
+    """Rows that are the first or differ from the one before; two NaN are the same."""
+    rows = np.stack(columns, axis=1)
+    same = (rows[1:] == rows[:-1]) | (np.isnan(rows[1:]) & np.isnan(rows[:-1]))
+    found: list[int] = np.flatnonzero(~same.all(axis=1)).tolist()
+    return [0, *(row + 1 for row in found)]
+
+
+def _cues(regions: dict[str, list[Region]], spans: list[Span]) -> list[tuple[int, str]]:
+    """When each region that tells what is seen in it begins to be played, and the line that tells it."""
+    seen = [(name, region) for name, times in regions.items() for region in times if region.text]
+    parts = [(common([(region.start_ns, region.end_ns)], spans), name, region) for name, region in seen]
+    return sorted((part[0][0], f"[{name}] {region.text}") for part, name, region in parts if part)

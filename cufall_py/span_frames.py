@@ -1,0 +1,109 @@
+"""Frames of chosen stretches of recorded time, from the rows of a file in whatever order its GPUs' batches lie."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .frames import Frame, Framer
+from .metrics import MetricSet
+from .outline import forward
+from .samples import Floats, Samples
+from .spans import Span, rounded_out
+
+FOREVER_NS = 2**62
+
+
+class SpanFramer:
+    """Every frame that holds a part of `spans` (apart and in order), once each.
+
+    `counts`: the samples that each GPU has in the file, so that none is waited for that has no more to come;
+    `periods_ns`: the period they come in. `behind` counts those left out because they begin before others of their
+    GPU ended: a clock was set back.
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[MetricSet],
+        frame_ns: int,
+        spans: Sequence[Span],
+        counts: Sequence[int],
+        periods_ns: Sequence[float],
+    ) -> None:
+        self._framer = Framer(list(sets), frame_ns, 0, lambda: self._at_ns)
+        self._at_ns = 0  # the file's own time is its clock, and is never set
+        self._spans = list(spans)
+        self._starts, self._ends = (np.array([span[k] for span in spans], np.int64) for k in (0, 1))
+        self._whole = deque(rounded_out(spans, frame_ns))
+        self._summed = [_summed(metrics) for metrics in sets]
+        self._left, self._reached_ns = list(counts), [0] * len(sets)
+        self._expected = frame_ns / np.array(periods_ns)
+        self.behind = 0
+        if self._whole:
+            self._framer.begin_at(self._whole[0][0])
+
+    @property
+    def done(self) -> bool:
+        """Whether all frames are out."""
+        return not self._whole
+
+    def add(self, gpu: int, samples: Samples) -> None:
+        """Take the next rows of a GPU."""
+        ahead = forward(samples.start_ns, samples.end_ns, self._reached_ns[gpu])
+        self.behind += len(samples) - int(ahead.sum())
+        samples = samples[ahead]
+        if not len(samples):
+            return
+        self._left[gpu] -= len(samples)
+        self._reached_ns[gpu] = int(samples.end_ns[-1])
+        first = np.searchsorted(self._ends, samples.start_ns[0], side="right")
+        last = np.searchsorted(self._starts, samples.end_ns[-1], side="left")
+        for span in self._spans[first:last]:
+            self._add(gpu, within(samples, span, self._summed[gpu]))
+
+    def ready(self) -> Iterator[Frame]:
+        """The frames whose end every GPU has reached that has more to come."""
+        left = [reached for reached, left in zip(self._reached_ns, self._left, strict=True) if left > 0]
+        return self._until(min(left, default=FOREVER_NS))
+
+    def rest(self) -> Iterator[Frame]:
+        """The frames that are left when no rows are."""
+        return self._until(FOREVER_NS)
+
+    def _add(self, gpu: int, samples: Samples) -> None:
+        if len(samples):
+            self._at_ns = int(samples.end_ns[-1])
+            self._framer.add(gpu, samples)
+
+    def _until(self, end_ns: int) -> Iterator[Frame]:
+        while self._whole:
+            span_end_ns = self._whole[0][1]
+            frames = self._framer.until(min(end_ns, span_end_ns))
+            yield from (replace(frame, expected=self._expected) for frame in frames)
+            if frames:
+                continue
+            if end_ns < span_end_ns:
+                return
+            self._whole.popleft()
+            if self._whole:
+                self._framer.begin_at(self._whole[0][0])
+
+
+def within(samples: Samples, span: Span, summed: NDArray[np.bool_]) -> Samples:
+    """What of samples (in order) lies in a span; of one that straddles its edge a share of its `summed` counters."""
+    first = int(np.searchsorted(samples.end_ns, span[0], side="right"))
+    last = int(np.searchsorted(samples.start_ns, span[1], side="left"))
+    part = samples[first:last]
+    start, end = np.maximum(part.start_ns, span[0]), np.minimum(part.end_ns, span[1])
+    share: Floats = (end - start) / (part.end_ns - part.start_ns)
+    return Samples(start, end, np.where(summed, part.values * share[:, None], part.values))
+
+
+def _summed(metrics: MetricSet) -> NDArray[np.bool_]:
+    """Which counters add up over time: not those that are rates."""
+    rates = {metric.counters[0] for metric in metrics.metrics if metric.rate}
+    return np.array([name not in rates for name in metrics.counters], bool)
