@@ -37,9 +37,10 @@ class Part:
 
     def _nothing(self, in_order: bool, of: Outline) -> str:
         asked = " ".join(f"{flag} {text}" for flag, text in (("--from", self.begin), ("--to", self.end)) if text)
+        problem = "nothing was recorded then"
         if not in_order and self.begin and self.end:
-            return f"{asked}: the second must be later than the first"
-        return f"{asked}: nothing was recorded then; the recording is {(of.end_ns - of.start_ns) / 1e9:g} s long"
+            problem = "the second must be later than the first"
+        return f"{asked}: {problem}; the recording is {(of.end_ns - of.start_ns) / 1e9:g} s long"
 
     def _region(self, of: Outline) -> list[Span]:
         if self.region not in of.regions:

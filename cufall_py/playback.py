@@ -172,7 +172,7 @@ class Playback:
 
     def _note(self, frame: Frame) -> None:
         """What has been played, and been lost in it."""
-        self._played_ns += frame.period_ns
+        self._played_ns += sum(b - a for a, b in common([(frame.start_ns, frame.end_ns)], self._spans))
         self._got += frame.got
         self._gaps.count(frame)
         for readings in self._readings:
@@ -232,4 +232,5 @@ def _cues(regions: dict[str, list[Region]], spans: list[Span]) -> list[tuple[int
     """When each region that tells what is seen in it begins to be played, and the line that tells it."""
     seen = [(name, region) for name, times in regions.items() for region in times if region.text]
     parts = [(common([(region.start_ns, region.end_ns)], spans), name, region) for name, region in seen]
-    return sorted((part[0][0], f"[{name}] {region.text}") for part, name, region in parts if part)
+    cues = sorted((part[0][0], -region.end_ns, f"[{name}] {region.text}") for part, name, region in parts if part)
+    return [(start_ns, line) for start_ns, _, line in cues]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from .errors import UsageError
 from .metrics import TIME, Metric, MetricSet
 from .presets import SHORT_NAMES
-from .resolve import Wanted, resolve
+from .resolve import Wanted, is_elapsed, resolve
 from .sources import Opened
 
 SAME_COUNT = ("sm__pipe_tensor_cycles_active.avg", "sm__pipe_tensor_cycles_active_realtime.avg")
@@ -40,9 +40,9 @@ class Recorded:
         return replace(spelt, peak=self._peak(spelt)) if spelt.peak_unknown else spelt
 
     def can_give(self) -> list[str]:
-        """The short names that can be made of it, and its counters."""
+        """The short names that can be made of it, and its counters but for the clocks."""
         short = [name for name in SHORT_NAMES if self._gives(name)]
-        return [*short, *(name for name in self.counters if self._gives(name))]
+        return [*short, *(name for name in self.counters if not is_elapsed(name) and self._gives(name))]
 
     def _gives(self, name: str) -> bool:
         try:

@@ -26,6 +26,12 @@ from .sources import Opened
 
 Columns = dict[str, NDArray[Any]]
 Found = TypeVar("Found")
+NUMBERS: dict[str, np.dtype[Any]] = {
+    "uint16": np.dtype(np.uint16),
+    "int64": np.dtype(np.int64),
+    "float": np.dtype(np.float32),
+}
+"""By Arrow's names of the types that a recording has."""
 WITHOUT_COUNTERS = ("device", "start_ns", "end_ns", "event")
 
 
@@ -161,11 +167,22 @@ def _ends_with(path: Path, mark: bytes) -> bool:
 
 
 def _event_rows(batch: pa.RecordBatch) -> list[int]:
-    rows: list[int] = np.flatnonzero(_numbers(batch.column("event").is_valid())).tolist()
+    rows: list[int] = np.flatnonzero(_valid(batch.column("event"))).tolist()
     return rows
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:
-    """Null becomes NaN."""
-    out: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return out
+    """Null becomes NaN. Arrow's own conversion would load pandas, which takes longer than a short file."""
+    dtype = NUMBERS[str(column.type)]
+    if column.null_count == len(column):
+        return np.full(len(column), np.nan)
+    out: NDArray[Any] = np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
+    return np.where(_valid(column), out, np.float32(np.nan)) if column.null_count else out
+
+
+def _valid(column: pa.Array) -> NDArray[np.bool_]:
+    """(n,) which are not null."""
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    bits = np.frombuffer(column.buffers()[0], np.uint8)
+    return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].astype(bool)

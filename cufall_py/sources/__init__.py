@@ -101,4 +101,6 @@ def provider(name: str) -> Provider:
         from .script import ScriptProvider
 
         return ScriptProvider.from_file(name.removeprefix("script:"))
-    raise UsageError(f"--source {name}: not auto, cupti, gpm, script:FILE, demo or a recording (.cufall)")
+    raise UsageError(
+        f"--source {name}: not auto, cupti, gpm or script:FILE, nor demo or the path of a recording (for Playback)"
+    )
