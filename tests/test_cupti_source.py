@@ -64,6 +64,12 @@ def test_peaks_come_from_the_chip() -> None:
     assert told.device.chip == "GH100"
 
 
+def test_the_peaks_of_all_counters_are_told_where_they_have_one() -> None:
+    """So that a recording can be asked for other metrics than it was taken with."""
+    _, told = opened(PlayedPm(peaks={TENSOR: 4.0, "sm__cycles_elapsed.avg": 0.0}), "tensor", "gr")
+    assert told.facts["peaks"] == {TENSOR: 4.0, "gr__cycles_active.avg": 1.0, "gr__cycles_elapsed.max": 1.0}
+
+
 def test_a_counter_without_a_peak_is_refused() -> None:
     with pytest.raises(UsageError, match="no peak"):
         opened(PlayedPm(peaks={TENSOR: 0.0}))

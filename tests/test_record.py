@@ -72,6 +72,50 @@ def test_what_comes_at_the_very_end_is_recorded_and_counted(plan: Plan, tmp_path
     assert sum(len(samples) for _, samples in Recording(tmp_path / "run.cufall").batches()) == count
 
 
+def test_regions_nest_repeat_and_come_from_any_thread(plan: Plan, tmp_path: Path) -> None:
+    with Session(plan) as session:
+        with session.region("before"):
+            session.record(tmp_path / "run.cufall")
+            with session.region("outer", "what is seen"):
+                with session.region("inner"):
+                    list(session.frames(0.1))
+                left_open = session.region("inner")
+                another = threading.Thread(target=left_open.__enter__)
+                another.start()
+                another.join()
+                between_ns = time.time_ns()
+                list(session.frames(0.1))
+        list(session.frames(0.1))
+    recording = Recording(tmp_path / "run.cufall")
+    regions, outline = recording.regions(), recording.outline()
+    assert {name: [time.text for time in times] for name, times in regions.items()} == {
+        "before": [""],
+        "outer": ["what is seen"],
+        "inner": ["", ""],
+    }
+    (outer,), (first, second) = regions["outer"], regions["inner"]
+    assert outer.start_ns <= first.start_ns < first.end_ns <= second.start_ns <= between_ns < outer.end_ns
+    assert regions["before"][0].start_ns == outline.start_ns  # it began before there was a recording
+    assert second.end_ns >= outline.end_ns  # never closed, so with the recording
+
+
+def test_a_region_is_told_though_nobody_takes_frames(plan: Plan, tmp_path: Path) -> None:
+    with Session(plan) as session:
+        session.record(tmp_path / "run.cufall")
+        with session.region("alone"):
+            time.sleep(0.2)
+    (alone,) = Recording(tmp_path / "run.cufall").regions()["alone"]
+    assert alone.end_ns - alone.start_ns >= 0.2e9
+
+
+def test_a_region_needs_a_name(plan: Plan) -> None:
+    with Session(plan) as session:
+        with session.region("not recorded"):
+            pass
+        with pytest.raises(CufallError, match="a region needs a name"), session.region(" "):
+            pass
+
+
 def test_a_gap_is_an_event(tmp_path: Path) -> None:
     source = script(tmp_path, faults=[fault(0, "gap", 0.6, 0.1)])
     with Session(Plan(source=source, sample_us=1000, frame_us=20_000, decode_us=20_000)) as session:

@@ -23,6 +23,7 @@ from hypothesis import given, settings, strategies as st
 from cufall_py.arrow_file import BATCH_ROWS
 from cufall_py.errors import CufallError
 from cufall_py.metrics import MetricSet
+from cufall_py.outline import Region, regions
 from cufall_py.plan import Plan
 from cufall_py.recording import METADATA_KEY, NO_DEVICE, SCHEMA, RecordingWriter
 from cufall_py.recording_reader import Event, Recording, Rows
@@ -271,6 +272,66 @@ def test_the_clocks_of_each_gpu_are_noted_every_ten_seconds(tmp_path: Path) -> N
         )
         for k in (0, 1, 10, 11, 20, 21)
     ]
+
+
+def test_reasons_are_an_event_where_they_change(tmp_path: Path) -> None:
+    with writer(tmp_path / "a.cufall", clock=Clock(5)) as out:
+        for reasons in (0, 4, 4, 0):
+            out.set_readings(1, 1755, 312.5, reasons)
+    found = [e for e in Recording(tmp_path / "a.cufall").events() if e.kind == "reasons"]
+    assert [(e.gpu, e.start_ns, e.fields) for e in found] == [(1, EPOCH + 5, {"bits": bits}) for bits in (4, 0)]
+
+
+# --- regions
+
+
+def mark(kind: str, name: str, at_ns: int, text: str = "") -> Event:
+    return Event(f"region_{kind}", None, at_ns, at_ns, {"name": name} | ({"text": text} if text else {}))
+
+
+def test_regions_are_paired_by_name_the_latest_begin_with_the_next_end() -> None:
+    marks = [
+        mark("begin", "a", 10, "one"),
+        mark("begin", "b", 12),
+        mark("begin", "a", 15, "two"),
+        mark("end", "a", 20),
+        mark("end", "b", 30),
+        mark("end", "a", 40),
+        mark("begin", "a", 50, "three"),
+    ]
+    assert regions(marks, 0, 99) == {
+        "a": [Region(10, 40, "one"), Region(15, 20, "two"), Region(50, 99, "three")],
+        "b": [Region(12, 30)],
+    }
+
+
+def test_what_has_but_one_end_is_open_to_that_side() -> None:
+    assert regions([mark("end", "a", 5), mark("begin", "b", 7)], 1, 9) == {"a": [Region(1, 5)], "b": [Region(7, 9)]}
+
+
+def test_regions_of_a_cut_file_close_with_it(tmp_path: Path) -> None:
+    path, cut = tmp_path / "a.cufall", tmp_path / "cut.cufall"
+    with writer(path) as out:
+        out.event("region_begin", start_ns=EPOCH + MS, name="décode, [0]", text="x")
+        out.add(0, steady(EPOCH, MS, 3, 0.5))
+        out.flush()
+        shutil.copy(path, cut)
+        out.add(0, steady(EPOCH + 3 * MS, MS, 3, 0.5))
+        out.event("region_end", start_ns=EPOCH + 4 * MS, name="décode, [0]")
+    assert Recording(path).regions() == {"décode, [0]": [Region(EPOCH + MS, EPOCH + 4 * MS, "x")]}
+    assert Recording(cut).regions() == {"décode, [0]": [Region(EPOCH + MS, EPOCH + 3 * MS, "x")]}
+
+
+def test_the_outline_is_what_there_is_of_each_gpu(tmp_path: Path) -> None:
+    with writer(tmp_path / "a.cufall") as out:
+        out.add(0, steady(EPOCH, MS, 3, 0.5))
+        out.add(0, steady(EPOCH + 8 * MS, 2 * MS, 2, 0.5))
+        out.event("gap", gpu=0, start_ns=EPOCH + 3 * MS, end_ns=EPOCH + 8 * MS, samples=5)
+    found = Recording(tmp_path / "a.cufall").outline()
+    assert found.counts == [5, 0]
+    assert found.periods_ns == pytest.approx([MS, np.nan], nan_ok=True)
+    assert found.spans == [(EPOCH, EPOCH + 12 * MS)]
+    assert [gap.fields for gap in found.gaps] == [{"samples": 5}]
 
 
 # --- batches

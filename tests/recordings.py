@@ -1,0 +1,66 @@
+"""Recordings made by hand for tests: GPUs whose every counter is known, with regions and gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cufall_py.metrics import Metric, MetricSet
+from cufall_py.plan import Plan
+from cufall_py.recording import RecordingWriter
+from cufall_py.samples import Samples
+from cufall_py.sources import Opened
+from tests.helpers import EPOCH, GR_ELAPSED, MS, SECOND, SM_ELAPSED, TENSOR, gpu, metric
+
+REALTIME = "sm__pipe_tensor_cycles_active_realtime.avg"
+SM_HZ, SYS_HZ = 2.0, 1.0
+"""Cycles a nanosecond."""
+
+
+def counters(tensor: str = TENSOR) -> MetricSet:
+    """Columns: tensor cycles, SM cycles, SYS cycles, as the demo has them; the metric is `tensor`, of a peak of 4."""
+    gr = Metric("gr", "gr", (), "time", peak=1.0)
+    return MetricSet((tensor, SM_ELAPSED, GR_ELAPSED), (metric(counter=tensor), gr))
+
+
+def opened(
+    ordinal: int = 0, metrics: MetricSet | None = None, chip: str = "GH100", peaks: dict[str, float] | None = None
+) -> Opened:
+    facts = {"clocks": {SM_ELAPSED: "gpc_cycle", GR_ELAPSED: "sys_cycle"}, "peaks": peaks or {}}
+    return Opened(gpu(ordinal).of_chip(chip), metrics or counters(), MS, "time", "script", (), facts)
+
+
+def busy(start_ns: int, ratios: Sequence[float], period_ns: int = MS) -> Samples:
+    """Samples of `counters()` that join, each at a ratio of the tensor pipe's peak."""
+    edges = start_ns + period_ns * np.arange(len(ratios) + 1, dtype=np.int64)
+    sm = SM_HZ * period_ns
+    values = [[4 * ratio * sm, sm, SYS_HZ * period_ns] for ratio in ratios]
+    return Samples(edges[:-1], edges[1:], np.array(values))
+
+
+def writer(path: Path, gpus: Sequence[Opened]) -> RecordingWriter:
+    """One that takes no time of its own: all that is in the file is what the test puts there."""
+    return RecordingWriter(path, gpus, Plan(), live=False, now_ns=lambda: EPOCH, monotonic_ns=lambda: 0)
+
+
+def region(out: RecordingWriter, name: str, start_ns: int, end_ns: int | None, text: str = "") -> None:
+    """A region; without an end it stays open."""
+    out.event("region_begin", start_ns=start_ns, name=name, text=text)
+    if end_ns is not None:
+        out.event("region_end", start_ns=end_ns, name=name)
+
+
+def phases(path: Path, gpus: int = 1, seconds: int = 1) -> Path:
+    """Each GPU in three phases of so many seconds: `idle` 0, `busy` 0.5, `idle` again; `all` holds the last two."""
+    length = seconds * SECOND
+    with writer(path, [opened(k) for k in range(gpus)]) as out:
+        region(out, "idle", EPOCH, EPOCH + length, "nothing runs")
+        region(out, "busy", EPOCH + length, EPOCH + 2 * length, "half of the peak")
+        region(out, "all", EPOCH + length, EPOCH + 3 * length)
+        region(out, "idle", EPOCH + 2 * length, EPOCH + 3 * length, "nothing runs again")
+        for k, ratio in enumerate((0.0, 0.5, 0.0)):
+            for each in range(gpus):
+                out.add(each, busy(EPOCH + k * length, [ratio] * (1000 * seconds)))
+    return path
