@@ -94,9 +94,9 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
 
 
 def forward(start_ns: Ints, end_ns: Ints, newest_ns: int) -> NDArray[np.bool_]:
-    """Which samples of a GPU begin no earlier than all before them ended: the others came when a clock was set back."""
+    """Which samples of a GPU begin no earlier than all before them ended; of the others, a clock was set back."""
     reached = np.maximum.accumulate(np.concatenate(([newest_ns], end_ns)))[:-1]
-    out: NDArray[np.bool_] = start_ns >= reached
+    out: NDArray[np.bool_] = (start_ns >= reached) & (end_ns > start_ns)
     return out
 
 

@@ -184,7 +184,7 @@ class _Gaps:
 
     def __init__(self, events: Sequence[Event], positions: Collection[int]) -> None:
         found = sorted(
-            (e.end_ns, int(e.fields["samples"]), e.end_ns - e.start_ns) for e in events if e.gpu in positions
+            (e.end_ns, int(e.fields.get("samples", 0)), e.end_ns - e.start_ns) for e in events if e.gpu in positions
         )
         self._ends_ns = [end_ns for end_ns, _, _ in found]
         self._found, self.samples, self.length_ns = found, 0, 0
@@ -209,7 +209,7 @@ class _Readings:
                 read = {"sm_mhz": float(item.sm_mhz[row]), "power_w": float(item.power_w[row])}
                 self._come(int(item.samples.start_ns[row]), **read)
         elif item.kind == "reasons":
-            self._come(item.start_ns, reasons=int(item.fields["bits"]))
+            self._come(item.start_ns, reasons=int(item.fields.get("bits", 0)))
 
     def move_to(self, end_ns: int) -> None:
         while self._to_come and self._to_come[0][0] < end_ns:

@@ -20,7 +20,7 @@ from .arrow_file import END_MARK
 from .errors import CufallError
 from .outline import Event as Event, Outline, Region, Times, outline
 from .plan import Plan
-from .recording import METADATA_KEY, SCHEMA
+from .recording import METADATA_KEY, READINGS, SCHEMA
 from .samples import Floats, Samples
 from .sources import Opened
 
@@ -57,12 +57,14 @@ class Recording:
     def __init__(self, path: str | Path, say: Callable[[str], None] = lambda line: None) -> None:
         self._path, self._say, self.whole = Path(path), say, True
         ended = _ends_with(self._path, END_MARK)
-        self._names, document = _head(self._path)
+        schema, document = _head(self._path)
+        self._names: list[str] = schema.names
         try:
             self.opened = [Opened.from_json(gpu) for gpu in document["gpus"]]
             self.plan = Plan.from_json(document["plan"])
             self.versions: dict[str, str] = document["versions"]
-        except (KeyError, TypeError, AttributeError) as error:
+            _check_columns(schema, self.opened)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CufallError(f"{path}: its head cannot be understood ({type(error).__name__}: {error})") from None
         self._position = {o.device.ordinal: k for k, o in enumerate(self.opened)}
         if not ended:
@@ -106,7 +108,9 @@ class Recording:
         wanted = pa.ipc.IpcReadOptions(included_fields=[self._names.index(name) for name in names])
         try:
             with open(self._path, "rb") as source:
-                yield from pa.ipc.open_stream(source, options=wanted)
+                for batch in pa.ipc.open_stream(source, options=wanted):
+                    batch.validate()
+                    yield batch
         except (pa.ArrowException, OSError):  # OSError: a body shorter than its head says
             self._report_cut()
 
@@ -117,7 +121,7 @@ class Recording:
             for k, name in enumerate(opened.metrics.counters):
                 values[:, k] = columns[name][rows]
             samples = Samples(columns["start_ns"][rows], columns["end_ns"][rows], values)
-            readings = (columns[name][rows].astype(np.float64) for name in ("sm_mhz", "power_w"))
+            readings = (columns[name][rows].astype(np.float64) for name in READINGS)
             yield Rows(gpu, samples, *readings)
 
     def _times(self, columns: Columns, begin: int, end: int) -> Iterator[Times]:
@@ -134,8 +138,13 @@ class Recording:
         device, start_ns, end_ns, text = (
             batch.column(name)[at].as_py() for name in ("device", "start_ns", "end_ns", "event")
         )
-        fields = json.loads(text)
-        return Event(fields.pop("event"), self._position.get(device), start_ns, end_ns, fields)
+        try:
+            fields = json.loads(text)
+            kind = fields.pop("event")
+        except (ValueError, LookupError, AttributeError):
+            self._report_cut()
+            kind, fields = "damaged", {}
+        return Event(kind, self._position.get(device), start_ns, end_ns, fields)
 
     def _report_cut(self) -> None:
         if self.whole:
@@ -143,18 +152,26 @@ class Recording:
         self.whole = False
 
 
-def _head(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """The names of the columns and the document in the schema."""
+def _head(path: Path) -> tuple[pa.Schema, dict[str, Any]]:
+    """The schema, and the document in its metadata."""
     try:
         with open(path, "rb") as source:
             schema = pa.ipc.open_stream(source).schema
         document: dict[str, Any] = json.loads((schema.metadata or {})[METADATA_KEY])
         version = int(document["schema"])
+        schema.names  # noqa: B018  (damaged ones are found out when they are read)
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
         raise CufallError(f"{path} is no recording, or was cut before its first row") from None
     if version > SCHEMA:
         raise CufallError(f"{path} is of version {version}, this cufall reads up to {SCHEMA}; update cufall-py")
-    return schema.names, document
+    return schema, document
+
+
+def _check_columns(schema: pa.Schema, opened: Sequence[Opened]) -> None:
+    """Raises KeyError for a column that is missing or of another type than the layout says."""
+    counters = [name for o in opened for name in o.metrics.counters]
+    for name in ("device", "start_ns", "end_ns", *counters, *READINGS):
+        NUMBERS[str(schema.field(name).type)]
 
 
 def _ends_with(path: Path, mark: bytes) -> bool:
@@ -163,7 +180,7 @@ def _ends_with(path: Path, mark: bytes) -> bool:
             file.seek(max(0, file.seek(0, os.SEEK_END) - len(mark)))
             return file.read() == mark
     except OSError as error:
-        raise CufallError(f"{path} cannot be read: {error.strerror}") from None
+        raise CufallError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _event_rows(batch: pa.RecordBatch) -> list[int]:

@@ -44,7 +44,7 @@ def bad_duration(value: object) -> str:
     type=number(float, bad_duration),
     default=0.0,
     metavar="S",
-    help="End after this many seconds; 0: at Ctrl-C.",
+    help="End after this many seconds, of a recording its own; 0: at Ctrl-C, or where it ends.",
 )
 @option(
     "--width",

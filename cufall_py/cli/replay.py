@@ -19,5 +19,5 @@ replay = Verb(
     "replay",
     params=[click.Argument(["file"]), *(option for option in live.params if option.name != "source")],
     callback=_replay,
-    help="Play a recording, at any speed; no GPU is needed, and none is asked.",
+    help="Play a recording: no GPU is needed.",
 )
