@@ -113,8 +113,8 @@ class Playback:
     def _described(self) -> list[Opened]:
         opened = [self._recording.opened[k] for k in self._positions]
         sets, lines = metrics_of(self.plan.wanted, [Recorded(o) for o in opened])
-        lines += {note for o in opened if (note := chip_note(self.plan.wanted, o.device.chip))}
-        for line in lines:
+        notes = dict.fromkeys(chip_note(self.plan.wanted, o.device.chip) for o in opened)
+        for line in filter(None, [*lines, *notes]):
             self._say(line)
         return [replace(o, metrics=metrics) for o, metrics in zip(opened, sets, strict=True)]
 

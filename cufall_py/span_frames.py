@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,9 @@ class SpanFramer:
         first = np.searchsorted(self._ends, samples.start_ns[0], side="right")
         last = np.searchsorted(self._starts, samples.end_ns[-1], side="left")
         for span in self._spans[first:last]:
-            self._add(gpu, within(samples, span, self._summed[gpu]))
+            for run in _runs(within(samples, span, self._summed[gpu])):
+                self._at_ns = int(run.end_ns[-1])
+                self._framer.add(gpu, run)
 
     def ready(self) -> Iterator[Frame]:
         """The frames whose end every GPU has reached that has more to come."""
@@ -73,11 +76,6 @@ class SpanFramer:
     def rest(self) -> Iterator[Frame]:
         """The frames that are left when no rows are."""
         return self._until(FOREVER_NS)
-
-    def _add(self, gpu: int, samples: Samples) -> None:
-        if len(samples):
-            self._at_ns = int(samples.end_ns[-1])
-            self._framer.add(gpu, samples)
 
     def _until(self, end_ns: int) -> Iterator[Frame]:
         while self._whole:
@@ -101,6 +99,13 @@ def within(samples: Samples, span: Span, summed: NDArray[np.bool_]) -> Samples:
     start, end = np.maximum(part.start_ns, span[0]), np.minimum(part.end_ns, span[1])
     share: Floats = (end - start) / (part.end_ns - part.start_ns)
     return Samples(start, end, np.where(summed, part.values * share[:, None], part.values))
+
+
+def _runs(samples: Samples) -> list[Samples]:
+    """Cut so that what has no value (NaN) is apart, and takes away that of no frame but those it lies in."""
+    lacking = np.isnan(samples.values).any(axis=1)
+    edges = [0, *(np.flatnonzero(np.diff(lacking)) + 1).tolist(), len(samples)]
+    return [samples[a:b] for a, b in pairwise(edges) if a < b]
 
 
 def _summed(metrics: MetricSet) -> NDArray[np.bool_]:

@@ -160,10 +160,13 @@ def test_a_gap_stays_a_gap(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_is_not_0(tmp_path: Path) -> None:
+    """Nor does it take away what was measured before and after it."""
+    values = busy(EPOCH, [0.5] * 40)
+    values.values[15, 0] = math.nan
     with writer(tmp_path / "a.cufall", [opened()]) as out:
-        out.add(0, samples([EPOCH], [EPOCH + 10 * MS], [[math.nan, 2e7, 1e7]]))
-    (frame,) = played(tmp_path / "a.cufall")
-    assert math.isnan(frame.mean[0, 0])
+        out.add(0, values)
+    found = [frame.mean[0, 0] for frame in played(tmp_path / "a.cufall")]
+    assert found == pytest.approx([0.5, math.nan, 0.5, 0.5], nan_ok=True)
 
 
 def test_gpus_come_late_and_vanish_as_they_did(tmp_path: Path) -> None:

@@ -139,6 +139,14 @@ def test_what_is_no_recording(tmp_path: Path, capfd: pytest.CaptureFixture[str])
         assert len(capfd.readouterr().err.splitlines()) == 1
 
 
+def test_a_file_that_is_named_as_a_source_is_does_not_stand_for_it(
+    three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(three, "cupti")
+    assert "CUFALL_PYTHON=/nonexistent" in run("--source", "cupti").stderr
+
+
 def test_a_file_may_be_named_as_a_source_is(three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("demo", "cupti", "script:x"):
@@ -163,11 +171,15 @@ def test_exit_codes_of_what_was_recorded(tmp_path: Path) -> None:
 # Pace, signals, outputs
 
 
-def test_a_terminal_sees_it_as_it_was_and_a_pipe_at_once(tmp_path: Path) -> None:
-    """An hour in ten-second frames into a pipe; in a terminal no faster than its two seconds."""
+def test_a_terminal_sees_it_as_it_was_and_a_file_gets_it_at_once(tmp_path: Path) -> None:
+    """An hour in ten-second frames into a pipe, and into a CSV; in a terminal no faster than its two seconds."""
     with writer(tmp_path / "hour.cufall", [opened()]) as out:
         out.add(0, busy(EPOCH, [0.5] * 36_000, 100_000_000))
-    assert len(run("replay", str(tmp_path / "hour.cufall"), "--frame-us", "10000000").stdout.splitlines()) == 360
+    words = ("replay", str(tmp_path / "hour.cufall"), "--frame-us", "10000000")
+    assert len(run(*words).stdout.splitlines()) == 360
+    with Terminal(*words, "--csv", str(tmp_path / "hour.csv")) as terminal:
+        assert terminal.rest()[0] == 0
+    assert len((tmp_path / "hour.csv").read_text().splitlines()) == 361
     began = time.monotonic()
     with Terminal("replay", str(tmp_path / "hour.cufall"), "--duration-sec", "2", "--frame-us", "500000") as terminal:
         code, text = terminal.rest()
@@ -206,12 +218,6 @@ def test_a_reader_that_goes_away(three: str) -> None:
         assert process.wait(60) == 141
         assert "Traceback" not in process.stderr.read()
         process.stderr.close()
-
-
-def test_a_csv_beside_the_view_on_a_terminal_is_written_at_once(three: str, tmp_path: Path) -> None:
-    ended = run("replay", three, "--csv", str(tmp_path / "x.csv"))
-    assert len(ended.stdout.splitlines()) == 30
-    assert len((tmp_path / "x.csv").read_text().splitlines()) == 1 + 2 * 30
 
 
 # The demo

@@ -90,12 +90,11 @@ def playing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recording_of(source: str) -> str:
-    """The path of the recording that a `--source` names; empty for one that samples."""
+    """The path of the recording that a `--source` names, by its suffix or a `/`; empty for one that samples."""
     if source == DEMO:
         return str(DEMO_FILE)
-    kind = source.partition(":")[0] if ":" in source else ""
-    is_path = source.endswith(SUFFIX) or os.sep in source or os.path.isfile(source)
-    return source if is_path and kind != "script" else ""
+    is_path = source.endswith(SUFFIX) or os.sep in source
+    return source if is_path and not source.startswith("script:") else ""
 
 
 def refuse_playing_options(options: dict[str, Any]) -> None:
