@@ -78,6 +78,27 @@ COMMON: Table = {
     "occupancy": one("sm__warps_active.avg", SM),
 }
 SHORT_NAMES = tuple(COMMON)
+MEANING = {
+    "tensor": "cycles in which the tensor pipe was active",
+    "sm": "cycles in which an SM had a warp resident",
+    "gr": "cycles in which the graphics and compute engine was active",
+    "dram": "bytes read and written of device memory",
+    "issue": "instructions issued to the schedulers' slots",
+    "fma": "FMA pipe use (fp32 and part of integer work on the CUDA cores)",
+    "alu": "ALU pipe use (integer and logic work on the CUDA cores)",
+    "fp64": "FP64 pipe use outside the tensor pipe",
+    "l2": "bytes through the L2 cache",
+    "pcie.rx": "bytes received over PCIe",
+    "pcie.tx": "bytes sent over PCIe",
+    "nvlink.rx": "bytes received over NVLink",
+    "nvlink.tx": "bytes sent over NVLink",
+    "c2c.rx": "bytes received over NVLink-C2C",
+    "c2c.tx": "bytes sent over NVLink-C2C",
+    "tensor.hmma": "tensor cycles of floating-point products (fp16, bf16, tf32, fp8)",
+    "tensor.imma": "tensor cycles of integer products",
+    "tensor.dmma": "tensor cycles of fp64 products",
+    "occupancy": "warps resident, of the most an SM can hold",
+}
 NVLINK: Table = {
     "nvlink.rx": one("nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg"),
     "nvlink.tx": one("nvltx__bytes.sum", "nvltx__cycles_elapsed.avg"),
@@ -143,6 +164,15 @@ VERIFIED: dict[str, tuple[str, ...]] = {
     )
 }
 """By family: the short names that were checked on hardware."""
+PEAKS: dict[str, dict[str, float]] = {
+    "GH100": {
+        "sm__pipe_tensor_cycles_active.avg": 4,
+        "sm__pipe_tensor_cycles_active_realtime.avg": 4,
+        "sm__cycles_active.avg": 1,
+        "sm__warps_active.avg": 64,
+    }
+}
+"""By family: peaks a cycle as hardware told them (docs/accuracy.md). To sample, they are asked of the chip itself."""
 CHIPS = {
     "GA100": "GA100",
     "GA10": "GA10x",

@@ -21,6 +21,7 @@ VERSION = "cufall_py"
 LAYERS: dict[str, str] = {
     "errors": "",
     "presets": "",
+    "costs": "",
     "metrics": "",
     "readings": "errors",
     "pace": "errors",
@@ -29,6 +30,8 @@ LAYERS: dict[str, str] = {
     "devices": "errors",
     "resolve": "errors metrics presets",
     "plan": "errors resolve",
+    "tables": "errors presets",
+    "catalogue": "costs presets resolve tables",
     "screening": "metrics samples",
     "ring_file": "errors",
     "ring": "errors ring_file samples",
@@ -39,7 +42,7 @@ LAYERS: dict[str, str] = {
     "sources.gpm": "devices errors metrics plan resolve samples sources",
     "sources.auto": "devices errors owned plan ring_file samples sources",
     "sources.script": "devices errors metrics plan presets resolve samples sources",
-    "sources.cupti.*": "devices errors metrics plan presets resolve samples sources",
+    "sources.cupti.*": "devices errors metrics plan presets resolve samples sources tables catalogue",
     "notes": "metrics resolve samples sources",
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
@@ -57,6 +60,7 @@ LAYERS: dict[str, str] = {
     "resolve samples sources span_frames spans",
     "session": "*",
     "views.*": "frames metrics",
+    "views.listing": "catalogue costs",
     "export.*": "frames metrics samples sources",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,
@@ -174,7 +178,7 @@ def test_nothing_imports_the_command_line() -> None:
 
 
 def test_only_the_bindings_import_cupti() -> None:
-    assert [m for m in MODULES if "cupti" in outward(m)] == ["sources.cupti.bindings"]
+    assert [m for m in MODULES if "cupti" in outward(m)] == ["sources.cupti.bindings", "sources.cupti.host"]
 
 
 def test_a_wrong_import_would_be_seen() -> None:

@@ -1,20 +1,21 @@
-"""Short names against CUPTI's own tables of each chip, as a driver told them (tests/data)."""
+"""Short names against CUPTI's own tables of each chip, as a driver told them (cufall_py/data)."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cufall_py.errors import UsageError
 from cufall_py.presets import FAMILIES, SHORT_NAMES, VERIFIED, Recipe, family, table, verified
 from cufall_py.resolve import Wanted, resolve
+from cufall_py.tables import DATA
 
-DATA = Path(__file__).parent / "data"
-PASSES: dict[str, dict[str, int]] = json.loads((DATA / "passes.json").read_text())
-COUNTERS: dict[str, dict[str, list[str]]] = json.loads(gzip.decompress((DATA / "chips-counters.json.gz").read_bytes()))
+TABLES: dict[str, dict[str, dict[str, Any]]] = json.loads(gzip.decompress(DATA.read_bytes()))
+PASSES: dict[str, dict[str, int]] = {chip: told["passes"] for chip, told in TABLES.items()}
+COUNTERS: dict[str, dict[str, list[str]]] = {chip: told["names"] for chip, told in TABLES.items() if told["names"]}
 CHIPS = [chip for chip in PASSES if family(chip)]
 PAIR = Wanted(("sm__pipe_tensor_cycles_active.avg",), "gr__cycles_elapsed.max")
 

@@ -58,7 +58,7 @@ class Verb(click.Command):
 class Verbs(Verb, click.Group):
     """Verbs, each in the module of its name; a command line that begins with an option is `live`'s."""
 
-    NAMES = ("live", "replay", "demo")
+    NAMES = ("live", "replay", "metrics", "demo")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")):

@@ -9,6 +9,8 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from cufall_py.plan import Plan
 
 
@@ -33,6 +35,15 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "CUFALL_" + long.removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, **settings)
+
+
+def metric_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The short names that begin as what was typed; a shell asks."""
+    from click.shell_completion import CompletionItem
+
+    from cufall_py.presets import MEANING
+
+    return [CompletionItem(name, help=said) for name, said in MEANING.items() if name.startswith(incomplete)]
 
 
 def plan_number(name: str, default: int, metavar: str, help: str) -> Callable[[Any], Any]:
@@ -69,6 +80,7 @@ SAMPLING = (
         "metrics",
         multiple=True,
         metavar="NAME",
+        shell_complete=metric_names,
         help="Short name or CUPTI counter; may be repeated. [default: tensor]",
     ),
     option("--denominator", default="", metavar="COUNTER", help="What a metric given by its CUPTI name is divided by."),

@@ -1,0 +1,63 @@
+"""`cufall metrics`: what can be measured on a chip, and what each costs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from cufall_py.errors import CufallError, SourceError, from_json
+
+from . import STDOUT, Verb, say, writing
+from .options import metric_names, option
+
+if TYPE_CHECKING:
+    from cufall_py.tables import Tables
+
+
+@click.command(cls=Verb)
+@click.argument("pattern", default="", shell_complete=metric_names)
+@option("--chip", default="", metavar="NAME", help="CUPTI's name of a chip. [default: that of GPU 0 here, else GH100]")
+@option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def metrics(pattern: str, chip: str, as_json: bool) -> None:
+    """List: short names and counters of a chip, their units, passes and cost.
+
+    PATTERN is a part of a name or description, or a glob of the whole; without it, everything is listed.
+    """
+    tables, reason = _known(chip, pattern)
+    from cufall_py.catalogue import close, document, matching, rows, sets
+    from cufall_py.views.listing import LEGEND, listing
+
+    every = rows(tables)
+    found, measured = matching(every, pattern), sets(tables, pattern)
+    if not found:
+        near = close(every, pattern)
+        raise CufallError(
+            f"{tables.chip} has no metric like {pattern}" + (f"; there is {', '.join(near)}" if near else "")
+        )
+    if as_json:
+        lines = [json.dumps(document(tables, found, measured), indent=1)]
+    else:
+        lines = [*listing(found, measured, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)]
+    with writing(STDOUT):
+        click.echo("\n".join(lines))
+    if not as_json:
+        say(LEGEND)
+        say(f"{tables.chip} by {tables.source}{reason}")
+
+
+def _known(chip: str, pattern: str) -> tuple[Tables, str]:
+    """CUPTI's tables where it can be asked, else the shipped ones and why."""
+    from cufall_py.launch import ask
+    from cufall_py.tables import USUAL, Tables, shipped
+
+    try:
+        answer = ask("sources.cupti.tables:tell", chip, pattern)
+        if "failed" in answer:
+            raise from_json(answer["failed"])
+        return Tables(**answer["tables"]), ""
+    except SourceError as error:
+        return shipped(chip or USUAL), f", for CUPTI gave none ({error})"
