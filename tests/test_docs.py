@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.scripted import ROOT, environment
 
 
-def test_the_metrics_page_is_what_the_tables_give() -> None:
-    done = subprocess.run([sys.executable, "docs/make_metrics.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize("script", ["make_metrics.py", "make_man.py"])
+def test_a_generated_page_is_what_the_program_gives(script: str) -> None:
+    words = [sys.executable, f"docs/{script}", "--check"]
+    done = subprocess.run(words, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -9,13 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.exceptions import Exit
 
 from cufall_py import __version__
 from cufall_py.errors import CufallError
+
+from . import completion
+from .help import write_examples, write_options
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 BROKEN_PIPE = 141
 STDOUT = "stdout"
@@ -48,11 +54,14 @@ def writing(place: str) -> Iterator[None]:
 
 
 class Verb(click.Command):
-    """Its `--help` and `--version` are written to stdout while its words are read."""
+    """Its `--help` and `--version` are written to stdout while its words are read; its options stand in groups."""
 
     def make_context(self, *args: Any, **settings: Any) -> click.Context:
         with writing(STDOUT):
             return super().make_context(*args, **settings)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self.get_params(ctx), ctx, formatter)
 
 
 class Verbs(Verb, click.Group):
@@ -61,15 +70,34 @@ class Verbs(Verb, click.Group):
     NAMES = ("live", "replay", "metrics", "demo")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")):
+        bare = not args and not ctx.resilient_parsing  # as a shell asks what can come first
+        if bare or (args and args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")):
             args = ["live", *args]
         return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Those of `live` too, whose verb can be left out."""
+        self.format_commands(ctx, formatter)
+        write_options([*self._live(ctx).params, *self.get_params(ctx)], ctx, formatter)
+        write_examples(formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs and options, those of `live` too."""
+        found = [*super().shell_complete(ctx, incomplete), *self._live(ctx).shell_complete(ctx, incomplete)]
+        return [*{item.value: item for item in found}.values()]
+
+    def _live(self, ctx: click.Context) -> click.Command:
+        command = self.get_command(ctx, "live")
+        assert command
+        return command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.NAMES)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.NAMES:
+            if ctx.resilient_parsing:
+                return None
             close = get_close_matches(name, self.NAMES, 1)
             raise click.UsageError(f"no verb {name}" + (f"; did you mean {close[0]}?" if close else "; see cufall -h"))
         from importlib import import_module
@@ -108,6 +136,8 @@ def cli() -> None:
 def main() -> NoReturn:
     """Entry of the `cufall` command."""
     _on_end_signals(_leave)
+    if asked := os.environ.get(completion.VARIABLE):
+        sys.exit(completion.answer(cli, asked))
     _stand_in_for_closed()
     if sys.stdout:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -12,7 +12,8 @@ import click
 from cufall_py.errors import CufallError, SourceError, from_json
 
 from . import STDOUT, Verb, say, writing
-from .options import metric_names, option
+from .completion import metric_names
+from .options import option
 
 if TYPE_CHECKING:
     from cufall_py.tables import Tables

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from .completion import device_names, metric_names, source_names
 
+if TYPE_CHECKING:
     from cufall_py.plan import Plan
 
 
@@ -37,15 +37,6 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, envvar=variable, **settings)
 
 
-def metric_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The short names that begin as what was typed; a shell asks."""
-    from click.shell_completion import CompletionItem
-
-    from cufall_py.presets import MEANING
-
-    return [CompletionItem(name, help=said) for name, said in MEANING.items() if name.startswith(incomplete)]
-
-
 def plan_number(name: str, default: int, metavar: str, help: str) -> Callable[[Any], Any]:
     """The option of a number of the plan; a default of 0, derived from the others, is told in its help."""
 
@@ -65,6 +56,7 @@ SAMPLING = (
         default="auto",
         metavar="auto|cupti|gpm|script:FILE|demo|FILE",
         show_default=True,
+        shell_complete=source_names,
         help="Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had; "
         "FILE: a recording (.cufall).",
     ),
@@ -72,6 +64,7 @@ SAMPLING = (
         "--devices",
         default="all",
         metavar="all|0,1|UUID",
+        shell_complete=device_names,
         show_default=True,
         help="GPUs, as CUDA numbers them here, or by UUID.",
     ),
