@@ -132,7 +132,7 @@ def _peak(counters: tuple[str, ...], chip: str) -> float | None:
 
 
 def typed(kind: str, base: str) -> str:
-    """A base metric's name with its usual rollup: counters of cycles as .avg, all others as .sum."""
+    """A base metric's name with its usual rollup: cycles and what is active as .avg, events as .sum."""
     if kind == "counter":
-        return f"{base}.avg" if "cycles" in base else f"{base}.sum"
+        return f"{base}.avg" if "cycles" in base or "_active" in base else f"{base}.sum"
     return base + {"ratio": ".ratio", "throughput": ".avg.pct_of_peak_sustained_elapsed"}[kind]

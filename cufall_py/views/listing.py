@@ -11,8 +11,8 @@ from cufall_py.costs import Cost
 
 UNKNOWN = "-"
 GAP = "  "
-LEAST_TEXT = 24
-"""Characters that words need beside the other columns; else they go below, indented."""
+LEAST_TEXT, GOOD_TEXT = 24, 40
+"""Characters that words need beside the other columns, else they go below, indented; and what names leave them."""
 INDENT = "    "
 LEGEND = "passes: alone, and beside tensor + sm + gr; core: of a processor core for one GPU, with tensor; -: not known"
 
@@ -36,27 +36,35 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> I
     """Aligned columns; the first is a name, which is never cut, the last words, which may wrap."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)][:-1]
     if columns:
-        widths[0] = min(widths[0], columns // 2)
-    room = columns - sum(widths) - len(GAP) * len(widths)
-    yield from _lines([title.upper() for title in head], widths, max(room, LEAST_TEXT) if columns else 0, columns)
+        others = sum(widths[1:]) + len(GAP) * len(widths)
+        widths[0] = min(widths[0], max(columns - others - GOOD_TEXT, columns // 3))
+    longest = max((len(word) for row in rows for word in row[-1].split()), default=0)
+    beside = columns - sum(widths) - len(GAP) * len(widths) >= max(LEAST_TEXT, longest)
+    titles = [title.upper() for title in head]
+    yield (_fixed(titles, widths) + (titles[-1] if beside or not columns else "")).rstrip()
     for row in rows:
-        yield from _lines(row, widths, room, columns)
+        yield from _lines(row, widths, columns, beside)
 
 
-def _lines(row: Sequence[str], widths: Sequence[int], room: int, columns: int) -> Iterator[str]:
+def _lines(row: Sequence[str], widths: Sequence[int], columns: int, beside: bool) -> Iterator[str]:
     *cells, words = row
-    if columns and len(cells[0]) > widths[0]:
+    if not columns:
+        yield (_fixed(row, widths) + words).rstrip()
+        return
+    if len(cells[0]) > widths[0]:
         yield cells[0]
         cells[0] = ""
-    fixed = GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + GAP
-    if not columns:
-        yield (fixed + words).rstrip()
-    elif room >= LEAST_TEXT:
+    fixed = _fixed([*cells, words], widths)
+    if beside:
         yield from _wrapped(words, fixed, " " * len(fixed), columns)
     else:
         yield fixed.rstrip()
-        if words:
-            yield from _wrapped(words, INDENT, INDENT, columns)
+        yield from _wrapped(words, INDENT, INDENT, columns) if words else ()
+
+
+def _fixed(row: Sequence[str], widths: Sequence[int]) -> str:
+    """All but the words."""
+    return "".join(cell.ljust(width) + GAP for cell, width in zip(row[:-1], widths, strict=True))
 
 
 def _wrapped(words: str, first: str, later: str, columns: int) -> Iterator[str]:
