@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cufall_py.catalogue import rows
-from cufall_py.errors import NoGpu
 from cufall_py.sources.cupti import tables
 from cufall_py.sources.cupti.protocol import CuptiError
 from cufall_py.tables import Tables
@@ -64,6 +63,7 @@ def test_the_chip_here_is_told_of_unless_another_is_named() -> None:
 def test_names_units_and_words_are_cuptis() -> None:
     found = told(tables.answer(PlayedTables(), "", "sm__"))
     assert found.names == {"counter": NAMES["COUNTER"], "ratio": NAMES["RATIO"], "throughput": NAMES["THROUGHPUT"]}
+    assert found.source == "CUPTI 13.5"
     row = next(row for row in rows(found) if row.name == "sm__cycles_active.avg")
     assert (row.description, row.unit, row.clock, row.passes) == ("# of sm__cycles_active", "gpc_cycle", "gpc_cycle", 1)
 
@@ -118,12 +118,13 @@ def test_a_call_that_fails_is_named() -> None:
     assert failed == {"kind": "SourceError", "text": "CUPTI's DeviceGetChipName failed with NOT_INITIALIZED"}
 
 
-def test_without_a_driver_it_says_so_before_it_loads_anything(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def no_driver() -> tables.HostTables:
-        raise NoGpu("no NVIDIA driver here (libcuda.so.1)")
+def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def no_library(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr(tables, "_bound", no_driver)
+    monkeypatch.setattr(tables.ctypes, "CDLL", no_library)
     tables.tell("", "")
-    assert json.loads(capsys.readouterr().out)["failed"]["kind"] == "NoGpu"
+    assert json.loads(capsys.readouterr().out)["failed"] == {
+        "kind": "NoGpu",
+        "text": "no NVIDIA driver here (libcuda.so.1)",
+    }

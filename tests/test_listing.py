@@ -19,7 +19,7 @@ def lines(pattern: str, columns: int = 0, chip: str = "GH100") -> list[str]:
 
 PIPED = """\
 SHORT NAME  PASSES  BESIDE  VERIFIED  CORE  PEAK  UNIT  CLOCK  WHAT IT IS
-l2          1       1       yes       5.2%  -     byte  -      bytes through the L2 cache: lts__t_bytes.sum by lts__cycles_elapsed.avg
+l2          1       1       yes       5.2%  -     byte  -      bytes through the L2 cache: lts__t_bytes.sum over lts__cycles_elapsed.avg
 
 CORE  DECODE  BYTES         SET
 5.2%  2.5 ms  13232  cheap  tensor + l2"""  # noqa: E501
@@ -32,7 +32,7 @@ def test_piped_each_metric_is_one_line() -> None:
 NARROW = """\
 SHORT NAME  PASSES  BESIDE  VERIFIED  CORE  PEAK  UNIT       CLOCK
 sm          1       1       yes       -     1     gpc_cycle  gpc_cycle
-    cycles in which an SM had a warp resident: sm__cycles_active.avg by
+    cycles in which an SM had a warp resident: sm__cycles_active.avg over
     sm__cycles_elapsed.avg"""
 
 

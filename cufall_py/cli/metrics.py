@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -28,17 +29,17 @@ def metrics(pattern: str, chip: str, as_json: bool) -> None:
 
     PATTERN is a part of a name or description, or a glob of the whole; without it, everything is listed.
     """
-    tables, reason = _known(chip, pattern)
+    if not sys.stdout:
+        raise CufallError("stdout is closed, and the list goes there")
+    tables = _known(chip, pattern)
     from cufall_py.catalogue import close, document, matching, rows, sets
     from cufall_py.views.listing import LEGEND, listing
 
     every = rows(tables)
     found, measured = matching(every, pattern), sets(tables, pattern)
     if not found:
-        near = close(every, pattern)
-        raise CufallError(
-            f"{tables.chip} has no metric like {pattern}" + (f"; there is {', '.join(near)}" if near else "")
-        )
+        near = ", ".join(close(every, pattern))
+        raise CufallError(f"{tables.chip} has no metric like {pattern!r}" + (f"; there is {near}" if near else ""))
     if as_json:
         lines = [json.dumps(document(tables, found, measured), indent=1)]
     else:
@@ -47,11 +48,11 @@ def metrics(pattern: str, chip: str, as_json: bool) -> None:
         click.echo("\n".join(lines))
     if not as_json:
         say(LEGEND)
-        say(f"{tables.chip} by {tables.source}{reason}")
+        say(f"{tables.chip} by {tables.source}")
 
 
-def _known(chip: str, pattern: str) -> tuple[Tables, str]:
-    """CUPTI's tables where it can be asked, else the shipped ones and why."""
+def _known(chip: str, pattern: str) -> Tables:
+    """CUPTI's tables where it can be asked, else the shipped ones; their source says why."""
     from cufall_py.launch import ask
     from cufall_py.tables import USUAL, Tables, shipped
 
@@ -59,6 +60,7 @@ def _known(chip: str, pattern: str) -> tuple[Tables, str]:
         answer = ask("sources.cupti.tables:tell", chip, pattern)
         if "failed" in answer:
             raise from_json(answer["failed"])
-        return Tables(**answer["tables"]), ""
+        return Tables(**answer["tables"])
     except SourceError as error:
-        return shipped(chip or USUAL), f", for CUPTI gave none ({error})"
+        found = shipped(chip or USUAL)
+        return replace(found, source=f"{found.source}; CUPTI gave none: {error}")

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from cufall_py.catalogue import Row
-from cufall_py.costs import Cost
+from cufall_py.costs import CARD, DATE, Cost
 
 UNKNOWN = "-"
 GAP = "  "
 LEAST_TEXT, GOOD_TEXT = 24, 40
 """Characters that words need beside the other columns, else they go below, indented; and what names leave them."""
 INDENT = "    "
-LEGEND = "passes: alone, and beside tensor + sm + gr; core: of a processor core for one GPU, with tensor; -: not known"
+LEGEND = (
+    "passes: alone, and beside tensor + sm + gr; core: of a processor core for one GPU, with tensor, "
+    f"on an {CARD}, {DATE}; -: not known"
+)
 
 
 def listing(rows: Sequence[Row], sets: Sequence[Cost], columns: int = 0) -> Iterator[str]:
@@ -91,7 +94,7 @@ def _words(row: Row) -> str:
     if row.absent:
         return f"absent: {row.absent} ({said})"
     if row.counters:
-        return f"{said}: {' + '.join(row.counters)} by {row.elapsed}"
+        return f"{said}: {' + '.join(row.counters)} over {row.elapsed}"
     return said
 
 

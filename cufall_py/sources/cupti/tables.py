@@ -26,6 +26,7 @@ class HostTables(Protocol):
     """What is asked of CUPTI's host side. Every method raises CuptiError."""
 
     version: int
+    """As cuptiGetVersion has it."""
 
     def chips(self) -> list[str]:
         """The chips it has tables of."""
@@ -70,7 +71,7 @@ def read(host: HostTables, chip: str, pattern: str) -> Tables:
     base = resolve(Wanted(tuple(name for name in BASE if name in short)), chip).counters if short else ()
     return Tables(
         chip=chip,
-        source=f"CUPTI {host.version}",
+        source=f"CUPTI {host.version // 10_000}.{host.version % 10_000 // 100}",
         names=names,
         units={name: unit for name, (_, unit) in properties.items()},
         descriptions={name: description for name, (description, _) in properties.items()},

@@ -1,0 +1,33 @@
+"""What is installed beside the program: tables, completion, man page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.scripted import ROOT
+
+SHARED = {
+    "share/bash-completion/completions/cufall": "completion/cufall.bash",
+    "share/zsh/site-functions/_cufall": "completion/_cufall",
+    "share/fish/vendor_completions.d/cufall.fish": "completion/cufall.fish",
+    "share/man/man1/cufall.1": "docs/cufall.1",
+}
+BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+
+
+def test_a_wheel_has_the_tables_and_what_shells_and_man_look_for(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="needs hatchling: pip install hatchling")
+    done = subprocess.run([sys.executable, "-c", BUILD, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        found = {name.partition(".data/data/")[2] or name: file.read(name) for name in file.namelist()}
+    assert {name: found.get(name) for name in SHARED} == {
+        name: (ROOT / source).read_bytes() for name, source in SHARED.items()
+    }
+    assert found["cufall_py/data/tables.json.gz"] == (ROOT / "cufall_py/data/tables.json.gz").read_bytes()
