@@ -35,7 +35,7 @@ $function cufall; printf '%s\\n' "${COMPREPLY[@]}"
 """
 ZSH = """
 compdef() { : }
-_describe() { print -l -- ${(P)4%%:*} ${(P)3%%:*} }
+_describe() { print -l -- ${(P)3%%:*} }
 compadd() { print -l -- ${(P)@[-1]} }
 words=("${@:2}"); CURRENT=$#words
 fpath=($1 $fpath); autoload -U _cufall; _cufall
