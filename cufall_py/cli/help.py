@@ -24,7 +24,7 @@ EXAMPLES = {
     ),
     "A hundred frames a second, each shown as it ends": "cufall --frame-us 10000 --decode-us 10000",
     "Ten seconds as CSV": "cufall --csv - --duration-sec 10 > run.csv",
-    "Why the tensor pipe is not busy: four metrics that cost no more than one": (
+    "Why the tensor pipe is not busy: four metrics that are cheap together": (
         "cufall --metric tensor --metric sm --metric gr --metric dram"
     ),
     "What else can be measured": "cufall metrics tensor",

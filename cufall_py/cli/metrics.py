@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def metrics(pattern: str, chip: str, as_json: bool) -> None:
     """List: short names and counters of a chip, their units, passes and cost.
 
-    PATTERN is a part of a name or description, or a glob of the whole; without it, everything is listed.
+    PATTERN is a part of a name or description, or a glob of the whole; without it, everything is listed. Where CUPTI
+    can be asked, passes are counted for short names, and for CUPTI's own when PATTERN fits no more than 100.
     """
     if not sys.stdout:
         raise CufallError("stdout is closed, and the list goes there")

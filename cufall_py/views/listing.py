@@ -15,8 +15,8 @@ LEAST_TEXT, GOOD_TEXT = 24, 40
 """Characters that words need beside the other columns, else they go below, indented; and what names leave them."""
 INDENT = "    "
 LEGEND = (
-    "passes: alone, and beside tensor + sm + gr; core: of a processor core for one GPU, with tensor, "
-    f"on an {CARD}, {DATE}; -: not known"
+    "passes: alone, and beside tensor + sm + gr (1 can be sampled); core: of a processor core for one GPU, "
+    f"with tensor, on an {CARD}, {DATE}; -: not known"
 )
 
 
