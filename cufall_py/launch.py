@@ -6,8 +6,10 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ BOOT = (
 )
 """Makes this package alone importable in another interpreter (not its parent folder, our site-packages), and calls
 `module:entry` of it with the words that follow."""
-ANSWER_S = 60.0
+ANSWER_S, LEAVE_S = 60.0, 1.0
+"""How long an answer may take; how long a process that was killed may."""
 PYTHON_OF_SCRIPT = re.compile(r"^(?:#!|'''exec' [\"']?)(/[^\"'\n]*python[^\"'\s]*)", re.MULTILINE)
 """The first line of a script that pip or pipx made, or the second one where the path is long or has spaces."""
 INSTALL = "install cufall on its own with: pipx install 'cufall-py[gpu]', or name a Python that has it in CUFALL_PYTHON"
@@ -54,17 +57,57 @@ def ask(entry: str, *words: str) -> Any:
 
     Raises LibraryProblem when no interpreter can sample, SourceError when it gave no answer.
     """
-    words_of = command(interpreter("cupti"), entry, *words)
+    question = Question(interpreter("cupti"), entry, *words)
     try:
-        done = subprocess.run(words_of, capture_output=True, text=True, timeout=ANSWER_S, stdin=subprocess.DEVNULL)
-        return json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        raise SourceError(f"{entry}: no answer in {ANSWER_S:g} s") from None
-    except ValueError:
-        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
-        raise SourceError(f"{words_of[0]} gave no answer: {last}") from None
-    except OSError as error:
-        raise LibraryProblem(f"CUFALL_PYTHON={os.environ.get('CUFALL_PYTHON')}: {error.strerror}") from None
+        return question.answer()
+    finally:
+        question.close()
+
+
+class Question:
+    """`module:entry` of this package, running under another interpreter to print an answer in JSON.
+
+    Raises LibraryProblem where the interpreter cannot be started.
+    """
+
+    def __init__(self, python: str, entry: str, *words: str) -> None:
+        self._python, self._entry, self._until = python, entry, time.monotonic() + ANSWER_S
+        try:
+            self._process = subprocess.Popen(
+                command(python, entry, *words),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # so that `close` ends whatever it has started, too
+            )
+        except OSError as error:
+            raise LibraryProblem(f"CUFALL_PYTHON={os.environ.get('CUFALL_PYTHON')}: {error.strerror}") from None
+
+    def answer(self) -> Any:
+        """Wait for it, a minute from the beginning at most. Raises SourceError when there is none."""
+        try:
+            out, talk = self._process.communicate(timeout=max(0.0, self._until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise SourceError(f"{self._entry}: no answer in {ANSWER_S:g} s") from None
+        try:
+            return json.loads(out)
+        except ValueError:
+            said = talk.decode(errors="backslashreplace").strip().splitlines()
+            why = said[-1] if said else _end(self._process.returncode)
+            raise SourceError(f"{self._python} gave no answer: {why}") from None
+
+    def close(self) -> None:
+        """End it if it still runs. One that hangs in the driver cannot be waited for."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            try:
+                self._process.communicate(timeout=LEAVE_S)
+            except subprocess.TimeoutExpired:
+                pass
+
+
+def _end(code: int) -> str:
+    return f"it was ended by {signal.strsignal(-code)}" if code < 0 else f"it ended with {code}"
 
 
 def interpreter(source: str) -> str:
