@@ -47,6 +47,7 @@ LAYERS: dict[str, str] = {
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
     "launch": "errors sampler",
+    "doctor.*": "devices errors launch ring_file",
     "gpu": "frames gaps devices errors ring samples sources",
     "feed": "gpu launch sampler devices errors metrics plan ring samples sources",
     "arrow_file": "errors",
@@ -61,6 +62,7 @@ LAYERS: dict[str, str] = {
     "session": "*",
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
+    "views.doctor": "doctor.*",
     "export.*": "frames metrics samples sources",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,

@@ -1,0 +1,76 @@
+"""`cufall doctor`: can this machine measure, by what, and what to do if not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+from click.exceptions import Exit
+
+from cufall_py.errors import CufallError
+
+from . import STDOUT, Verb, end_in_order, writing
+
+if TYPE_CHECKING:
+    from cufall_py.doctor.facts import Terminal
+    from cufall_py.doctor.verdict import Diagnosis
+
+PIPE_COLUMNS = 80
+"""Width of lines that go to no terminal."""
+
+
+@click.command(cls=Verb)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document in place of the lines.")
+@click.option("--color/--no-color", default=None, help="Colour the marks. [default: on a terminal]")
+def doctor(as_json: bool, color: bool | None) -> None:
+    """Say whether this machine can measure, by what, and what to do if not.
+
+    A line a topic, with its fix. Each GPU is really sampled for a moment. Ends 0 if any can be, 1 if none.
+    """
+    if not sys.stdout:
+        raise CufallError("stdout is closed, and the findings go there")
+    from cufall_py.doctor.host import Host, gather
+    from cufall_py.doctor.verdict import examine
+
+    terminal, host = _terminal(), Host()
+    end_in_order()
+    try:
+        diagnosis = examine(gather(host, terminal))
+    finally:
+        host.close()
+    with writing(STDOUT):
+        print(json.dumps(diagnosis.to_json(), indent=2) if as_json else _shown(diagnosis, terminal, color), flush=True)
+    raise Exit(0 if diagnosis.can_measure else CufallError.exit_code)
+
+
+def _shown(diagnosis: Diagnosis, terminal: Terminal, color: bool | None) -> str:
+    from cufall_py.doctor.surroundings import is_utf8
+    from cufall_py.views.doctor import lines
+
+    colour = in_colour(color, os.environ, bool(terminal.columns))
+    return "\n".join(lines(diagnosis, terminal.columns or PIPE_COLUMNS, colour, not is_utf8(terminal.encoding)))
+
+
+def _terminal() -> Terminal:
+    from cufall_py.doctor.facts import Terminal
+
+    columns, rows = shutil.get_terminal_size() if sys.stdout.isatty() else (0, 0)
+    encoding = sys.stdout.encoding or "ascii"
+    return Terminal(os.environ.get("TERM", ""), encoding, bool(os.environ.get("NO_COLOR")), columns, rows)
+
+
+def in_colour(asked: bool | None, environ: Mapping[str, str], on_terminal: bool) -> bool:
+    """--color, then NO_COLOR, then FORCE_COLOR and CLICOLOR_FORCE, then whether a terminal shows it."""
+    if asked is not None:
+        return asked
+    if environ.get("NO_COLOR"):
+        return False
+    forced = [environ[name] for name in ("FORCE_COLOR", "CLICOLOR_FORCE") if environ.get(name)]
+    if forced:
+        return forced[0] != "0"
+    return on_terminal and environ.get("TERM", "") not in ("", "dumb")
