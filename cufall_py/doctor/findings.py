@@ -46,6 +46,11 @@ class Gpu:
         return (self.attempt.support or {}).get(flag, "")
 
 
+def severity(gpus: Sequence[Gpu]) -> str:
+    """Of what keeps CUPTI from these GPUs: a warning if another source serves them all."""
+    return WARNING if gpus and all(gpu.source for gpu in gpus) else PROBLEM
+
+
 UNTRIED = Attempt(kind="SourceError", text="it was not tried")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .facts import Facts, NvmlGpu
-from .findings import OK, PROBLEM, UNKNOWN, WARNING, Finding, Gpu, named, parted, platform
+from .findings import OK, PROBLEM, UNKNOWN, WARNING, Finding, Gpu, named, parted, platform, severity
 
 MIG_FIX = "give this process an instance whose compute is not shared, or switch MIG off"
 VGPU_FIX = "on the hypervisor, set the vGPU's parameter enable_profiling to 1"
@@ -11,6 +11,12 @@ CONFIDENTIAL_FIX = "on the host, switch confidential computing to devtools mode 
 OLD_BINDING = "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py"
 SHORT = {"CountersDenied": "its counters are denied", "CountersOwned": "another profiler holds its counters"}
 """Failures that have a line of their own."""
+PLATFORM_FIXES = {
+    "a GPU older than Turing": "use another GPU: PM sampling begins with Turing",
+    "mining card": "use another GPU: mining cards have no profiling",
+    "SLI": "switch SLI off",
+}
+"""Of causes that have no line of their own."""
 NOT_THERE = ("Not Supported", "Function Not Found")
 """NVML's answers for a field that a GPU or driver does not have, which is no failure."""
 
@@ -44,7 +50,9 @@ def mig(facts: Facts, gpus: list[Gpu]) -> Finding:
     where = named(gpu.ordinal for gpu in on)
     if all(gpu.attempt.sampled for gpu in on):
         return Finding("mig", WARNING, f"on at {where}: what is measured is the instance that CUDA shows, not the GPU")
-    return Finding("mig", PROBLEM, f"on at {where}: an instance that shares its compute hides the counters", MIG_FIX)
+    return Finding(
+        "mig", severity(on), f"on at {where}: an instance that shares its compute hides the counters", MIG_FIX
+    )
 
 
 def virtual(facts: Facts, gpus: list[Gpu]) -> Finding:
@@ -78,7 +86,7 @@ def binding(facts: Facts) -> Finding:
         return Finding(
             "nvml", UNKNOWN, f"{shown}: no clocks, power and GPM ({facts.why.get('nvml', 'no reason given')})"
         )
-    failed = sorted({name for gpu in facts.nvml for name, why in gpu.why.items() if why not in NOT_THERE})
+    failed = sorted({name for gpu in facts.nvml for name, why in _failures(gpu)})
     if failed:
         return Finding("nvml", WARNING, f"{shown}: fails to give {', '.join(failed)}")
     return Finding("nvml", OK, shown)
@@ -98,7 +106,7 @@ def _failure(facts: Facts, gpu: Gpu) -> tuple[str, str]:
     """What failed and its fix; none for what has a line of its own."""
     cause = platform(facts, gpu)
     if cause and gpu.attempt.kind in ("CountersDenied", "Unsupported"):
-        return f"its counters cannot be read ({cause})", ""
+        return f"its counters cannot be read ({cause})", PLATFORM_FIXES.get(cause, "")
     if gpu.attempt.kind in SHORT:
         return SHORT[gpu.attempt.kind], ""
     return parted(gpu.attempt.text.removeprefix(f"GPU {gpu.ordinal} ({gpu.cuda.name}): "))
@@ -121,6 +129,11 @@ def _hidden(facts: Facts, gpu: NvmlGpu) -> Finding:
     if facts.visible is not None:
         return Finding(topic, OK, f"{identity}: kept from CUDA by CUDA_VISIBLE_DEVICES={facts.visible}")
     return Finding(topic, WARNING, f"{identity}: CUDA does not show it")
+
+
+def _failures(gpu: NvmlGpu) -> list[tuple[str, str]]:
+    """Fields that should be there, and are not. A GPU without a handle has a line of its own."""
+    return [(name, why) for name, why in gpu.why.items() if why not in NOT_THERE and name != "handle"]
 
 
 def _off(topic: str, gpus: list[Gpu], field: str, text: str) -> Finding:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from .facts import Facts
-from .findings import OK, PROBLEM, UNKNOWN, WARNING, Finding, Gpu, listed, named, parted, platform
+from .findings import OK, PROBLEM, UNKNOWN, WARNING, Finding, Gpu, listed, named, parted, platform, severity
 
 LEAST_DRIVER = 580
 """Of the drivers that CUPTI 13 runs on."""
 LEAST_GPM = (9, 0)
 """Compute capability of Hopper, the first with GPM."""
 FOR_GOOD = (
-    "for every user, for good: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d on the host, "
+    "or for every user, for good: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d on the host, "
     "then reboot it"
 )
 GPU_ACCESS = {
@@ -34,7 +34,7 @@ PAUSES = {
     "DCGM": "dcgmi profile --pause while you measure, then --resume",
     "Nsight Systems": "let nsys end, or start it without --gpu-metrics-devices",
     "Nsight Compute": "let ncu end",
-    "cufall": "end it",
+    "cufall": "end that cufall",
 }
 """How a holder is made to let go."""
 
@@ -53,7 +53,7 @@ def kind(facts: Facts, gpus: list[Gpu]) -> Finding:
         return Finding("platform", OK, f"{cause}, and its counters can be read")
     fix = {
         "WSL": "measure under Linux itself; no permission helps here",
-        "Jetson": "none: cufall samples discrete GPUs and those of DGX Spark and Grace",
+        "Jetson": "measure on another machine: cufall does not sample Jetson's GPU",
     }
     return Finding("platform", PROBLEM, f"{cause}, where the counters cannot be reached", fix[cause])
 
@@ -101,7 +101,7 @@ def permission(facts: Facts, gpus: list[Gpu]) -> Finding:
         return Finding("permission", UNKNOWN, f"CUPTI says denied, but the cause is the platform ({cause})")
     if denied or (facts.admin_only and facts.privileged is False):
         text = _sentence("the driver keeps the counters from this process", for_others, _rights(facts))
-        return Finding("permission", PROBLEM, text, way_out(facts))
+        return Finding("permission", severity(denied), text, way_out(facts))
     if facts.admin_only is None:
         return Finding("permission", UNKNOWN, f"not known ({_why(facts, 'admin_only')}), {_rights(facts)}")
     if facts.admin_only and facts.privileged is None:
@@ -129,7 +129,7 @@ def owner(facts: Facts, gpus: list[Gpu]) -> Finding:
         seen = _seen(facts, owned)
         where = named(gpu.ordinal for gpu in owned)
         return Finding(
-            "owner", PROBLEM, f"another profiler holds the counters of {where}: {seen}", _pause(facts, owned)
+            "owner", severity(owned), f"another profiler holds the counters of {where}: {seen}", _pause(facts, owned)
         )
     if facts.processes is None:
         return Finding("owner", UNKNOWN, f"processes cannot be listed ({_why(facts, 'processes')})")
@@ -200,8 +200,8 @@ def _seen(facts: Facts, owned: list[Gpu]) -> str:
 def _pause(facts: Facts, owned: list[Gpu]) -> str:
     seen = _seen(facts, owned)
     fixes = [fix for holder, fix in PAUSES.items() if holder in seen]
-    where = "on the host, " if facts.container else "as root, "
-    return "; ".join(fixes) or f"look {where}for nv-hostengine, dcgm-exporter, nsys, ncu and other users' cufall"
+    where = "on the host" if facts.container else "as root"
+    return "; ".join(fixes) or f"look {where} for nv-hostengine, dcgm-exporter, nsys, ncu and other users' cufall"
 
 
 def _blind(facts: Facts) -> str:

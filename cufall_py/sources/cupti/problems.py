@@ -26,9 +26,11 @@ PLATFORMS = {
 }
 
 
-def explain(error: CuptiError, device: Device) -> SourceError:
+def explain(error: CuptiError, device: Device, kernel: str = os.uname().release) -> SourceError:
     """The error that a failed CUPTI call on this GPU means."""
     gpu = f"GPU {device.ordinal} ({device.name})"
+    if error.status == "INSUFFICIENT_PRIVILEGES" and "microsoft" in kernel.lower():  # no privilege helps there
+        return explain(CuptiError(error.call, "WSL_DEVICE_NOT_SUPPORTED"), device)
     if error.status == "INSUFFICIENT_PRIVILEGES":
         return CountersDenied(f"{gpu}: {denied(_admin_only())}")
     if error.status in ("HARDWARE_BUSY", "INVALID_OPERATION"):
