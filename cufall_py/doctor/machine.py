@@ -19,6 +19,8 @@ GPU_ACCESS = {
     "kubernetes": "give the container resources.limits nvidia.com/gpu",
 }
 ANY_ACCESS = "start the container with access to the GPUs"
+GRANTS = {"kubernetes": "add SYS_ADMIN to the container's securityContext.capabilities"}
+ANY_GRANT = "start the container with --cap-add SYS_ADMIN"
 NVML_ERRORS = {
     "LibRmVersionMismatch": ("the driver was updated under the running kernel module", "reboot"),
     "DriverNotLoaded": ("the driver's kernel module is not loaded", "sudo modprobe nvidia, and look at dmesg"),
@@ -115,11 +117,8 @@ def way_out(facts: Facts) -> str:
         return f"root of this user namespace is not root of the host: run it outside; {FOR_GOOD}"
     if not facts.container:
         return f"{_as_root(facts)}; {FOR_GOOD}"
-    grant = (
-        "add SYS_ADMIN to securityContext.capabilities" if facts.container == "kubernetes" else "--cap-add SYS_ADMIN"
-    )
     as_root = "" if facts.uid == 0 else ", as root, for an added capability does not reach another user"
-    return f"start the container with {grant}{as_root}; {FOR_GOOD}".replace("with add", "anew: add")
+    return f"{GRANTS.get(facts.container, ANY_GRANT)}{as_root}; {FOR_GOOD}"
 
 
 def owner(facts: Facts, gpus: list[Gpu]) -> Finding:
@@ -150,6 +149,8 @@ def _no_driver(facts: Facts) -> tuple[str, str]:
 def _old_driver(facts: Facts, gpus: list[Gpu]) -> Finding:
     text = f"{facts.driver} is too old for CUPTI 13, which needs {LEAST_DRIVER}"
     update = f"update the driver to {LEAST_DRIVER} or newer"
+    if gpus and all(gpu.attempt.sampled for gpu in gpus):
+        return Finding("driver", WARNING, f"{text}, though it samples here", update)
     if any(gpu.source == "gpm" for gpu in gpus):
         return Finding("driver", WARNING, f"{text}; NVML's GPM serves instead", update)
     older = [gpu for gpu in gpus if gpu.nvml and gpu.nvml.capability and gpu.nvml.capability < LEAST_GPM]

@@ -68,5 +68,5 @@ def _next(gpus: list[Gpu], sources: dict[str, list[int]], findings: tuple[Findin
         return "start cufall"
     fixes = [finding.fix for finding in findings if finding.state == PROBLEM and finding.fix]
     fixes += [finding.fix for finding in findings if finding.state != PROBLEM and finding.fix]
-    step = fixes[0] if fixes else "look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
+    step = fixes[0].partition("; or ")[0] if fixes else "look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
     return f"start cufall; to measure more: {step}" if any(sources.values()) else step
