@@ -141,6 +141,12 @@ def test_a_gpu_that_is_owned_or_denied_leaves_the_others_alone() -> None:
     assert found.answer == "This machine can measure GPU 0 by cupti, but not GPU 1."
 
 
+def test_a_virtual_gpu_that_is_owned_is_owned() -> None:
+    facts = broken(attempts=both(OWNED), nvml=without_gpm(virtual="vgpu"))
+    assert finding(facts, "vgpu").state == "ok"
+    assert finding(facts, "owner").state == "problem"
+
+
 def test_another_cufall_is_named_by_its_ring() -> None:
     facts = broken(attempts={0: SAMPLED, 1: replace(OWNED, owner=4711)})
     assert "cufall, process 4711" in finding(facts, "owner").text
@@ -158,7 +164,9 @@ def test_a_lost_gpu_is_told_and_the_other_measures() -> None:
     assert "GPU is lost" in finding(MACHINES["lost"], "nvml 0").text
 
 
-@pytest.mark.parametrize(("version", "state"), [("579.99", "warning"), ("580.0", "ok"), ("610.1.2", "ok")])
+@pytest.mark.parametrize(
+    ("version", "state"), [("579.99", "warning"), ("580.0", "ok"), ("610.1.2", "ok"), ("garbage", "ok")]
+)
 def test_the_driver_that_cupti_13_needs(version: str, state: str) -> None:
     assert finding(broken(driver=version), "driver").state == state
     assert finding(broken(driver=version, attempts=both(DENIED)), "driver").state == state
@@ -166,7 +174,9 @@ def test_the_driver_that_cupti_13_needs(version: str, state: str) -> None:
     assert finding(nothing_serves, "driver").state == ("ok" if state == "ok" else "problem")
 
 
-@pytest.mark.parametrize(("version", "state"), [("8.0.4", "warning"), ("11.5.3", "warning"), ("12.0.0", "ok")])
+@pytest.mark.parametrize(
+    ("version", "state"), [("8.0.4", "warning"), ("11.5.3", "warning"), ("12.0.0", "ok"), ("None", "ok"), ("", "ok")]
+)
 def test_the_old_pynvml_is_named(version: str, state: str) -> None:
     found = finding(broken(bindings={"nvidia-ml-py": "13.0", "pynvml": version}), "nvml")
     assert found.state == state

@@ -89,8 +89,16 @@ def parted(message: str) -> tuple[str, str]:
     return text, fix
 
 
+def major(version: str) -> int:
+    """The first number of a version; 0 where there is none."""
+    digits = version.partition(".")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
 def platform(facts: Facts, gpu: Gpu) -> str:
-    """The kind of machine that keeps the counters from everyone; then no permission helps. Empty if none does."""
+    """The kind of machine that keeps this GPU's counters from everyone, so that no permission helps; or nothing."""
+    if gpu.attempt.sampled or gpu.attempt.kind in ("CountersOwned", "LibraryProblem"):
+        return ""
     causes = {
         "WSL": facts.wsl or gpu.support("wsl") == "unsupported",
         "Jetson": bool(facts.jetson),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .facts import Facts, NvmlGpu
-from .findings import OK, PROBLEM, UNKNOWN, WARNING, Finding, Gpu, named, parted, platform, severity
+from .findings import OK, PROBLEM, UNKNOWN, WARNING, Finding, Gpu, major, named, parted, platform, severity
 
 MIG_FIX = "give this process an instance whose compute is not shared, or switch MIG off"
 VGPU_FIX = "on the hypervisor, set the vGPU's parameter enable_profiling to 1"
@@ -56,7 +56,7 @@ def mig(facts: Facts, gpus: list[Gpu]) -> Finding:
 
 
 def virtual(facts: Facts, gpus: list[Gpu]) -> Finding:
-    found = [gpu for gpu in gpus if platform(facts, gpu) == "virtual GPU" and not gpu.attempt.sampled]
+    found = [gpu for gpu in gpus if platform(facts, gpu) == "virtual GPU"]
     if found:
         where = named(gpu.ordinal for gpu in found)
         return Finding("vgpu", PROBLEM, f"{where}: a virtual GPU whose host has not allowed profiling", VGPU_FIX)
@@ -65,7 +65,7 @@ def virtual(facts: Facts, gpus: list[Gpu]) -> Finding:
 
 def confidential(facts: Facts, gpus: list[Gpu]) -> Finding:
     topic = "confidential"
-    found = [gpu for gpu in gpus if platform(facts, gpu) == "confidential computing" and not gpu.attempt.sampled]
+    found = [gpu for gpu in gpus if platform(facts, gpu) == "confidential computing"]
     if found:
         return Finding(topic, PROBLEM, "confidential computing is on and hides the counters", CONFIDENTIAL_FIX)
     why = facts.why.get("confidential", "")
@@ -79,7 +79,7 @@ def confidential(facts: Facts, gpus: list[Gpu]) -> Finding:
 def binding(facts: Facts) -> Finding:
     """The package that gives the module pynvml, of which there are two."""
     old = facts.bindings.get("pynvml", "12")
-    if int(old.partition(".")[0] or 0) < 12:
+    if 0 < major(old) < 12:
         return Finding("nvml", WARNING, f"pynvml {old} hides nvidia-ml-py: both are the module pynvml", OLD_BINDING)
     shown = f"nvidia-ml-py {facts.bindings.get('nvidia-ml-py', 'not installed')}"
     if facts.nvml is None:
@@ -105,7 +105,7 @@ def _shown(facts: Facts, gpu: Gpu) -> Finding:
 def _failure(facts: Facts, gpu: Gpu) -> tuple[str, str]:
     """What failed and its fix; none for what has a line of its own."""
     cause = platform(facts, gpu)
-    if cause and gpu.attempt.kind in ("CountersDenied", "Unsupported"):
+    if cause:
         return f"its counters cannot be read ({cause})", PLATFORM_FIXES.get(cause, "")
     if gpu.attempt.kind in SHORT:
         return SHORT[gpu.attempt.kind], ""

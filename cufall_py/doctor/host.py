@@ -184,7 +184,7 @@ def _bindings(host: Host) -> dict[str, str]:
     found = {}
     for name in ("nvidia-ml-py", "pynvml"):
         try:
-            found[name] = host.installed(name)
+            found[name] = str(host.installed(name))
         except PackageNotFoundError:
             pass
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .facts import Facts
-from .findings import OK, PROBLEM, UNKNOWN, WARNING, Finding, Gpu, listed, named, parted, platform, severity
+from .findings import OK, PROBLEM, UNKNOWN, WARNING, Finding, Gpu, listed, major, named, parted, platform, severity
 
 LEAST_DRIVER = 580
 """Of the drivers that CUPTI 13 runs on."""
@@ -67,7 +67,7 @@ def driver(facts: Facts, gpus: list[Gpu]) -> Finding:
         return Finding("driver", PROBLEM, f"{shown}{text} (NVML: {_why(facts, 'nvml')})", _cure(facts, cure))
     if facts.driver is None and facts.cuda is None:
         return Finding("driver", PROBLEM, *_no_driver(facts))
-    if facts.driver and _major(facts.driver) < LEAST_DRIVER:
+    if facts.driver and 0 < major(facts.driver) < LEAST_DRIVER:
         return _old_driver(facts, gpus)
     if facts.cuda is None:
         text, fix = parted(_why(facts, "cuda"))
@@ -164,11 +164,6 @@ def _cure(facts: Facts, cure: str) -> str:
 
 def _access(facts: Facts) -> str:
     return GPU_ACCESS.get(facts.container, ANY_ACCESS) if facts.container else ""
-
-
-def _major(version: str) -> int:
-    digits = version.partition(".")[0]
-    return int(digits) if digits.isdigit() else 0
 
 
 def _as_root(facts: Facts) -> str:
