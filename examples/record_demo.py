@@ -10,7 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from cufall_py import Plan, Session, UsageError, Wanted
+from cufall_py import Plan, Session, Wanted
+from cufall_py.errors import UsageError
 
 SECONDS = 5.2
 LOADS = Path(__file__).with_name("demo_loads.py")
