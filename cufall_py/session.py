@@ -37,6 +37,8 @@ FIRST_WAIT_S = 2.0
 """How long the first frame waits for the slowest GPU's first sample."""
 POLL_S = 0.01
 """How often the rings are looked at while a batch is due."""
+TICK_S = 0.05
+"""How often whoever waits for frames may do something else."""
 AFTER_MARK_S = 0.004
 """When a batch can be there: a decode begins 2 ms after its mark."""
 RECORD_S = 1.0
@@ -118,6 +120,7 @@ class Session:
     ) -> None:
         self._say, self._on_samples = say, on_samples
         self._recorder: RecordingWriter | None = None
+        self._tick: Callable[[], None] | None = None
         self._readings: Readings | None = None
         self._clock_steps = ClockSteps()
         asked = asked or time.monotonic()
@@ -140,12 +143,13 @@ class Session:
         self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
-    def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
+    def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames as they become complete, as many as `duration_s` has, or without end.
 
-        May be called again: what follows is the frame after the last that was taken. Raises UsageError
-        for a duration that has none.
+        May be called again: what follows is the frame after the last that was taken. `tick` is called while
+        there is none, every TICK_S. Raises UsageError for a duration that has none.
         """
+        self._tick = tick
         return islice(self._endless(), whole_frames(duration_s, self.plan) or None)
 
     def record(self, path: str | Path, force: bool = False) -> None:
@@ -159,8 +163,15 @@ class Session:
         if self._recorder:
             raise CufallError("this session is being recorded already")
         self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
-        self._readings = Readings([gpu.device.uuid for gpu in self.gpus])
-        self._readings.start()
+        self.watch_readings()
+
+    def watch_readings(self) -> Readings:
+        """Have NVML read clocks, power and processes from now on until the close; the same for all who ask."""
+        self._check_open()
+        if not self._readings:
+            self._readings = Readings([gpu.device.uuid for gpu in self.gpus])
+            self._readings.start()
+        return self._readings
 
     def cost(self) -> Cost:
         """What cufall has taken since the session began."""
@@ -246,7 +257,7 @@ class Session:
             begun, live = self._framer.begun(), self._feed.live()
             if any(begun) and all(b or not alive for b, alive in zip(begun, live, strict=True)):
                 break
-            self._feed.wait(POLL_S)
+            self._wait(POLL_S)
         first_ns = self._framer.begin(time.time_ns())
         self._framing = True
         if self.plan.frame_ns >= LONG_NS:
@@ -272,7 +283,16 @@ class Session:
         live = self._feed.live()
         come = all(heard >= now_ns - into_ns for heard, alive in zip(self._heard_ns, live, strict=True) if alive)
         wait_s = (period_ns - into_ns) / 1e9 + AFTER_MARK_S if come else min(POLL_S, period_ns / 1e10)
-        self._feed.wait(min(wait_s, RECORD_S) if self._recorder else wait_s)
+        self._wait(min(wait_s, RECORD_S) if self._recorder else wait_s)
+
+    def _wait(self, seconds: float) -> None:
+        """As the feed waits, but for what is to be done meanwhile."""
+        until = time.monotonic() + seconds
+        while (left_s := until - time.monotonic()) > 0:
+            if self._tick:
+                self._tick()
+            if self._feed.wait(min(left_s, TICK_S) if self._tick else left_s):
+                return
 
     def _take_all(self, found: Iterable[tuple[int, Samples]]) -> None:
         for gpu, samples in found:
