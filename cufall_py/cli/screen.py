@@ -103,10 +103,10 @@ class Screen:
 
     def __init__(self, stdin: int, stdout: int) -> None:
         self._in, self._out = stdin, stdout
-        self._modes: list[Any] | None = None
+        self._modes: list[Any] = []
         self._handlers: dict[int, Any] = {}
         self._drawn: list[bytes] = []
-        self._to_stop = self._continued = False
+        self._taken = self._to_stop = self._continued = False
 
     def enter(self) -> None:
         self._modes = termios.tcgetattr(self._in)
@@ -159,22 +159,26 @@ class Screen:
         self._drawn = new
 
     def _take(self) -> None:
-        assert self._modes
         modes = [*self._modes[:6], list(self._modes[6])]
         modes[0] &= ~termios.IXON  # a Ctrl-S would stop more than the picture
         modes[3] &= ~(termios.ICANON | termios.ECHO)
         modes[6][termios.VMIN], modes[6][termios.VTIME], modes[6][termios.VQUIT] = 0, 0, b"\0"
         self._set(modes)
+        self._taken, self._drawn = True, []
         self._write(ENTER)
-        self._drawn = []
 
     def _give_back(self) -> None:
+        if not self._taken:
+            return
+        self._taken = False
+        others = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # or, ended in the background, it would stop for good
         try:
-            if self._modes:
-                self._set(self._modes)
-                self._write(LEAVE)
+            self._set(self._modes)
+            self._write(LEAVE)
         except OSError:
             pass  # a terminal that is gone is as it was
+        finally:
+            signal.signal(signal.SIGTTOU, others)
 
     def _set(self, modes: list[Any]) -> None:
         while True:
@@ -203,7 +207,7 @@ class Screen:
         if self._to_stop:
             self._to_stop = False
             self._give_back()
-            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            signal.signal(signal.SIGTSTP, self._handlers[signal.SIGTSTP])
             os.kill(os.getpid(), signal.SIGTSTP)  # returns when it is continued
             signal.signal(signal.SIGTSTP, self._on_stop)
             self._continued = True

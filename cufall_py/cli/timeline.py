@@ -44,8 +44,8 @@ class Timeline:
         self._state = begin(len(metrics), self._history.slot_ns, self._history.span_ns)
         self._scene = Scene(_title(session), tuple(g.device.ordinal for g in session.gpus), metrics, ())
         self._readings = session.watch_readings()
-        self._fresh, self._size = False, (0, 0)
-        self._drawn_s = self._due_s = 0.0
+        self._fresh, self._asked, self._size = False, True, (0, 0)
+        self._ticked_s = self._drawn_s = self._due_s = 0.0
 
     def add(self, frame: Frame) -> None:
         self._history.add(frame)
@@ -53,17 +53,18 @@ class Timeline:
         if len(with_samples):
             self._scene = replace(self._scene, sample_ns=frame.period_ns / float(with_samples[0]))
         self._fresh = True
-        self.tick()
+        if time.monotonic() > self._ticked_s + LEAST_GAP_S:  # of frames that never let it wait
+            self.tick()
 
     def tick(self) -> None:
         """Answer keys and draw, if there is something to draw and it is time. Raises Quit."""
-        now_s = time.monotonic()
+        self._ticked_s = now_s = time.monotonic()
         for key in self._screen.pressed():
             self._press(key)
-        asked = self._screen.stale or self._screen.size() != self._size
-        if now_s < self._drawn_s + LEAST_GAP_S and not self._screen.stale:
-            self._fresh |= asked
-        elif asked or (self._fresh and now_s >= self._due_s) or now_s >= self._drawn_s + MOST_GAP_S:
+        if now_s < self._drawn_s + LEAST_GAP_S:
+            return
+        asked = self._asked or self._screen.stale or self._screen.size() != self._size
+        if asked or (self._fresh and now_s >= self._due_s) or now_s >= self._drawn_s + MOST_GAP_S:
             self._draw(now_s)
 
     def _press(self, key: str) -> None:
@@ -72,8 +73,7 @@ class Timeline:
             raise Quit
         if self._state.paused != before.paused:
             self._scene = replace(self._scene, end=self._history.newest if self._state.paused else -1)
-        if self._state != before:
-            self._fresh, self._due_s = True, 0.0
+        self._asked = True
 
     def _draw(self, now_s: float) -> None:
         began_s = time.thread_time()
@@ -82,7 +82,7 @@ class Timeline:
         encoding = "ascii" if self._ascii_only else sys.stdout.encoding
         with writing(STDOUT):
             self._screen.draw([to_ansi(line, self._colour) for line in lines], encoding)
-        self._fresh, self._drawn_s = False, now_s
+        self._fresh, self._asked, self._drawn_s = False, False, now_s
         self._due_s = now_s + max(LEAST_GAP_S, REST * (time.thread_time() - began_s))
 
     def _seen(self) -> Scene:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -33,7 +34,12 @@ STATS = ("now", "mean", "p95", "max", "cov")
 BY_WORTH = ("now", "mean", "max", "p95", "cov")
 STAT_WIDTH = 6
 LEAST_GRAPH = 16
-FOOTER = "q quit  space pause  +- time  m metric  s sort  l scale  i details  h help"
+FOOTER = "q quit  h help  space pause  +- time  m metric  s sort  l scale  i details"
+LOG_WORDS = (".01", ".03", ".1", ".3", "1", "3", "10", "30")
+LINEAR_WORDS = ("0", "12", "25", "37", "50", "62", "75", "87")
+"""From how many percent on each glyph stands."""
+WIDE = 92
+"""Columns for a legend of every height."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +67,9 @@ def screen(
     table = Table(history, scene, state, columns)
     above = [_head(history, scene, state, table.window)] + [table.heading()] * (lines >= 8)
     below = [[(scene.message, "warn")]] * (bool(scene.message) and lines >= 6)
-    below += [_legend(state), _note(history, scene)] * (lines >= 10) + [[(FOOTER, "dim")]] * (lines >= 4)
+    below += [_legend(state, columns), _note(history, scene)] * (lines >= 10) + [[(FOOTER, "dim")]] * (lines >= 4)
     room = max(lines - len(above) - len(below), 0)
-    body = _help(room) if state.help else table.body(room)
+    body = _cropped(_help(), room, state.top) if state.help else table.body(room)
     body += [[]] * (room - len(body))
     return [fitted(line, columns, ascii_only) for line in [*above, *body, *below]][:lines]
 
@@ -112,13 +118,7 @@ class Table:
         if self._state.details == "auto" and rows + len(details) > room:
             details = []
         blocks = [(gpu, k) for gpu in gpus for k in (*self._state.shown, *[-1] * (gpu in details))]
-        if len(blocks) <= room:
-            return [self._line(*block) for block in blocks]
-        top = min(self._state.top, len(blocks) - room + 1)
-        seen = blocks[top : top + max(room - 1, 0)]
-        more = rows - sum(k >= 0 for _, k in seen)
-        told = f"+{more} more (up, down; m: fewer metrics; s: sort)"
-        return [*[self._line(*block) for block in seen], [(told, "bold")]][:room]
+        return _cropped([partial(self._line, *block) for block in blocks], room, self._state.top)
 
     def _order(self) -> list[int]:
         by = {"now": self.window.now, "mean": self.window.mean, "max": self.window.maximum}.get(self._state.sort)
@@ -176,10 +176,11 @@ def _processes(names: Sequence[str]) -> str:
 def _head(history: History, scene: Scene, state: State, window: Window) -> Line:
     end = history.newest if scene.end < 0 else scene.end
     at = clock((end + 1) * history.slot_ns)[:10] if end >= 0 else "no frame yet"
-    cost = "" if math.isnan(scene.cost) else f"  cufall costs {100 * scene.cost:.1f} % of a core"
+    cost = "" if math.isnan(scene.cost) else f"  cost {100 * scene.cost:.1f} % of a core"
     sort = "" if state.sort == "gpu" else f"  sorted by {state.sort}"
-    name: Line = [("cufall ", "bold"), *[("PAUSED ", "warn")] * state.paused]
-    return [*name, (f"{at}  last {ago(window.shown_ns / 1e9)}{sort}{cost}  {scene.title}", "")]
+    metric = f"{scene.metrics[0].label[:LEAST_GRAPH]} " if state.metrics == 1 else ""
+    name: Line = [("cufall ", "bold"), (metric, ""), *[("PAUSED ", "warn")] * state.paused]
+    return [*name, (f"{at}  last {ago(window.shown_ns / 1e9)}{cost}{sort}  {scene.title}", "")]
 
 
 def ago(seconds: float) -> str:
@@ -187,23 +188,35 @@ def ago(seconds: float) -> str:
     for unit_s, unit in ((1, "s"), (60, "min"), (3600, "h")):
         if seconds < 120 * unit_s or unit == "h":
             break
-    return f"{seconds / unit_s:.3g} {unit}"
+    size = seconds / unit_s
+    return f"{size:.0f} {unit}" if size >= 10 else f"{size:.2g} {unit}"
 
 
-def _legend(state: State) -> Line:
-    """What heights and colours mean: the least percent of each."""
-    edges = (LINEAR_EDGES if state.linear else LOG_EDGES)[::2]
-    line: Line = [("linear" if state.linear else "log", "bold"), (" (l)  % from ", "")]
-    for k, edge in enumerate(edges.tolist()):
-        line += [(GLYPHS[2 * k + 1], STYLES[2 * k + 1]), (GLYPHS[2 * k + 2], STYLES[2 * k + 2])]
-        line += [(f"{100 * edge:.2g} ".lstrip("0"), "")]
-    return [*line, ("  blank less  ", ""), ("·", "dim"), (" not measured", "")]
+def _legend(state: State, columns: int) -> Line:
+    """What heights and colours mean: from how many percent on each stands."""
+    words, wide = LINEAR_WORDS if state.linear else LOG_WORDS, columns >= WIDE
+    scale = "linear" if state.linear else "log"
+    line: Line = [(f"{scale} scale, % from ", "")] if wide else [("%", "")]
+    for k in range(0, STEPS, 2 if wide else 4):
+        shown = (k + 1, k + 2) if wide else (k + 2, k + 4)
+        line += [*[(GLYPHS[step], STYLES[step]) for step in shown], (f"{words[k // 2]} ", "")]
+    return [*line, (" blank less" if wide else scale[:3], ""), ("  ·", "dim"), (" not measured", "")]
 
 
 def _note(history: History, scene: Scene) -> Line:
-    samples = "" if math.isnan(scene.sample_ns) else f", max of {scene.sample_ns / 1e6:.3g} ms samples"
-    return [(f"now, p95 of {history.slot_ns / 1e6:.3g} ms frames{samples}; cov: covered / wanted time", "dim")]
+    samples = "" if math.isnan(scene.sample_ns) else f", max of samples of {scene.sample_ns / 1e6:.3g} ms"
+    text = f"now and p95 of means of {history.slot_ns / 1e6:.3g} ms{samples}, cov: share of the time that was measured"
+    return [(text, "dim")]
 
 
-def _help(room: int) -> list[Line]:
-    return [[(key.rjust(9), "bold"), (f"  {what}", "")] for key, what in KEYS][:room]
+def _help() -> list[Callable[[], Line]]:
+    return [partial(list, [(key.rjust(9), "bold"), (f"  {what}", "")]) for key, what in KEYS]
+
+
+def _cropped(lines: Sequence[Callable[[], Line]], room: int, top: int) -> list[Line]:
+    """The lines from `top` on for which there is room, only those made; the last says how many more there are."""
+    if len(lines) <= room:
+        return [line() for line in lines]
+    top = min(top, len(lines) - room + 1)
+    seen = [line() for line in lines[top : top + max(room - 1, 0)]]
+    return [*seen, [(f"+{len(lines) - len(seen)} more (up, down)", "bold")]][:room]
