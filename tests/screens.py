@@ -1,4 +1,4 @@
-"""Screens of the timeline kept as text: what is on each, and `python -m tests.screens` to write them anew (then look)."""
+"""Screens of the timeline kept as text; `python -m tests.screens` writes them anew (then look at what changed)."""
 
 from __future__ import annotations
 
