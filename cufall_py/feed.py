@@ -139,12 +139,12 @@ class LiveFeed:
         command = self._process.args
         return str(command[0] if isinstance(command, list) else command)
 
-    def wait(self, seconds: float) -> None:
-        """Sleep, but no longer than until the supervisor has something to say."""
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but no longer than until the supervisor has something to say: whether it has."""
         if self._launch_at:
             time.sleep(min(seconds, POLL_S))
-        else:
-            self._poller.poll(1000 * seconds)
+            return True
+        return bool(self._poller.poll(1000 * seconds))
 
     def _take_events(self) -> None:
         if self._launch_at:

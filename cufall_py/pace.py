@@ -8,6 +8,7 @@ from collections.abc import Callable
 from .errors import UsageError
 
 AS_FAST_AS_IT_GOES = 0.0
+TICK_S = 0.05
 BEHIND_S = 1.0
 """Who falls behind by more goes on from there: what was stopped for a while is not made up for in a burst."""
 
@@ -29,15 +30,17 @@ class Pace:
         self._speed, self._monotonic, self._sleep = speed, monotonic, sleep
         self._due_s: float | None = None
 
-    def wait(self, length_s: float) -> None:
-        """Return when this much more recorded time has gone by since the first call before."""
+    def wait(self, length_s: float, tick: Callable[[], None] | None = None) -> None:
+        """Return when this much more recorded time has gone by since the first call before; `tick` every TICK_S."""
         if not self._speed:
             return
         now_s = self._monotonic()
         due_s = now_s if self._due_s is None else self._due_s
         self._due_s = max(due_s, now_s - BEHIND_S) + length_s / self._speed
-        if self._due_s > now_s:
-            self._sleep(self._due_s - now_s)
+        while (left_s := self._due_s - self._monotonic()) > 0:
+            if tick:
+                tick()
+            self._sleep(min(left_s, TICK_S) if tick else left_s)
 
 
 def bad_speed(value: object) -> str:

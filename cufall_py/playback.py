@@ -73,19 +73,25 @@ class Playback:
         self._gaps = _Gaps(self.outline.gaps, self._positions)
         self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
         self._readings: list[_Readings] = []
+        self._tick: Callable[[], None] | None = None
         self._frames = self._all_frames()
 
-    def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
+    def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames in order, as many as `duration_s` of recorded time has, or to the end.
 
-        May be called again: what follows is the frame after the last that was taken. Raises UsageError
-        for a duration that has none.
+        May be called again: what follows is the frame after the last that was taken. `tick` is called while the
+        next is waited for. Raises UsageError for a duration that has none.
         """
+        self._tick = tick
         return islice(self._frames, whole_frames(duration_s, self.plan) or None)
 
     def reading(self, gpu: int) -> Reading:
         """What NVML had read of a GPU by the end of the frame that was given last."""
         return self._readings[gpu].current if self._readings else Reading()
+
+    def cost_share(self) -> float:
+        """Not known: nothing samples."""
+        return float("nan")
 
     def summary(self) -> list[str]:
         """What was played, in a line for a person."""
@@ -136,7 +142,7 @@ class Playback:
         for frame in self._framed(framer):
             while cues and cues[0][0] < frame.end_ns:
                 self._say(cues.popleft()[1])
-            self._pace.wait(frame.period_ns / 1e9)
+            self._pace.wait(frame.period_ns / 1e9, self._tick)
             self._note(frame)
             yield frame
         if framer.behind:

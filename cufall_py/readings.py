@@ -1,7 +1,7 @@
-"""What NVML tells of each GPU, five times a second: clocks, power, why the clocks are held back.
+"""What NVML tells of each GPU, five times a second: clocks, power, why the clocks are held back; who uses it.
 
 A call can take tens of milliseconds, so a thread of the reader's makes them, never a worker. A field that a
-GPU does not have is NaN (or 0 reasons) and stays so quietly; one that fails for a while comes back.
+GPU does not have is NaN or None and stays so quietly; one that fails for a while comes back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from .processes import names_of
+
 PERIOD_S = 0.2
+PROCESSES_S = 2.0
+"""How long the names of processes are kept before they are asked for again."""
 RETRY_S = 5.0
 """How long NVML is left alone after it could not be initialised."""
 NAN = float("nan")
@@ -21,12 +25,40 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Reading:
-    """One GPU at one moment; NaN where NVML does not say. `reasons`: NVML's clock event bits."""
+    """One GPU at one moment; NaN or None where NVML does not say.
+
+    `reasons`: NVML's clock event bits, 0 for none. `processes`: names of those that compute on it.
+    """
 
     sm_mhz: float = NAN
     mem_mhz: float = NAN
     power_w: float = NAN
-    reasons: int = 0
+    reasons: int | None = None
+    processes: tuple[str, ...] | None = None
+
+    @property
+    def reason_words(self) -> tuple[str, ...] | None:
+        """Why the clocks are held back, in words; empty if they are not, None if NVML does not say."""
+        if self.reasons is None:
+            return None
+        bits = [1 << k for k in range(self.reasons.bit_length()) if self.reasons >> k & 1]
+        return tuple(REASONS.get(bit, f"reason {bit:#x}") for bit in bits)
+
+
+REASONS = {
+    0x001: "idle",
+    0x002: "clocks set by user",
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "thermal (software)",
+    0x040: "thermal (hardware)",
+    0x080: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+"""nvml.h, nvmlClocksEventReason*; the last two are of older drivers."""
 
 
 class Nvml(Protocol):
@@ -46,29 +78,53 @@ class BoundNvml:
         pynvml.nvmlInit()
         self._nvml = pynvml
         self._handles: dict[str, Any] = {}
+        self._processes: dict[str, tuple[float, tuple[str, ...] | None]] = {}
 
     def read(self, uuid: str) -> Reading:
         if uuid not in self._handles:
             self._handles[uuid] = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
-        handle, nvml = self._handles[uuid], self._nvml
+        handle, nvml, failed = self._handles[uuid], self._nvml, list[Exception]()
+        calls: tuple[tuple[Any, ...], ...] = (
+            (nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            (nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            (nvml.nvmlDeviceGetPowerUsage, handle),
+            (nvml.nvmlDeviceGetCurrentClocksEventReasons, handle),
+        )
+        sm_mhz, mem_mhz, power_mw, reasons = (self._field(failed, *call) for call in calls)
+        if len(failed) == len(calls) and (told := [error for error in failed if not self._is_lack(error)]):
+            raise told[0]
         return Reading(
-            sm_mhz=self._field(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            mem_mhz=self._field(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-            power_w=self._field(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
-            reasons=self._reasons(handle),
+            sm_mhz=NAN if sm_mhz is None else float(sm_mhz),
+            mem_mhz=NAN if mem_mhz is None else float(mem_mhz),
+            power_w=NAN if power_mw is None else power_mw / 1000,
+            reasons=reasons,
+            processes=self._recent_processes(uuid, handle),
         )
 
-    def _field(self, call: Callable[..., Any], *arguments: Any) -> float:
+    def _field(self, failed: list[Exception], call: Callable[..., int], *arguments: Any) -> int | None:
+        """One call's answer; None if it fails, which is then one of the `failed`."""
         try:
-            return float(call(*arguments))
-        except self._nvml.NVMLError_NotSupported:
-            return NAN
+            return int(call(*arguments))
+        except self._nvml.NVMLError as error:
+            failed.append(error)
+            return None
 
-    def _reasons(self, handle: Any) -> int:
+    def _is_lack(self, error: Exception) -> bool:
+        """Whether the GPU or the driver just does not have it."""
+        return isinstance(error, (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound))
+
+    def _recent_processes(self, uuid: str, handle: Any) -> tuple[str, ...] | None:
+        read_s, names = self._processes.get(uuid, (-PROCESSES_S, None))
+        if time.monotonic() - read_s >= PROCESSES_S:
+            names = self._running(handle)
+            self._processes[uuid] = time.monotonic(), names
+        return names
+
+    def _running(self, handle: Any) -> tuple[str, ...] | None:
         try:
-            return int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound):
-            return 0
+            return names_of([process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)])
+        except self._nvml.NVMLError:
+            return None  # whatever is the matter with the GPU itself, the other fields tell
 
 
 class Readings:

@@ -136,13 +136,13 @@ class RecordingWriter:
         self._append(_Piece(device, np.array([start_ns]), np.array([end_ns]), nothing, text))
         self.tick()
 
-    def set_readings(self, gpu: int, sm_mhz: float, power_w: float, reasons: int = 0) -> None:
+    def set_readings(self, gpu: int, sm_mhz: float, power_w: float, reasons: int | None = None) -> None:
         """What NVML read of this GPU, for the rows that come from now on; NaN for not known.
 
         `reasons`, its clock event bits, are an event `reasons` where they change.
         """
         self._readings[gpu] = sm_mhz, power_w
-        if reasons != self._reasons[gpu]:
+        if reasons is not None and reasons != self._reasons[gpu]:
             self._reasons[gpu] = reasons
             self.event("reasons", gpu=gpu, bits=reasons)
 

@@ -23,7 +23,7 @@ from .launch import launch
 from .notes import ClockSteps, pair_note
 from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_samples
-from .readings import Readings
+from .readings import Reading, Readings
 from .samples import Samples, Tally
 from .sources import Opened
 
@@ -40,6 +40,8 @@ FIRST_WAIT_S = 2.0
 """How long the first frame waits for the slowest GPU's first sample."""
 POLL_S = 0.01
 """How often the rings are looked at while a batch is due."""
+TICK_S = 0.05
+"""How often whoever waits for frames may do something else."""
 AFTER_MARK_S = 0.004
 """When a batch can be there: a decode begins 2 ms after its mark."""
 RECORD_S = 1.0
@@ -122,6 +124,7 @@ class Session:
         self._say, self._on_samples = say, on_samples
         self._recorder: RecordingWriter | None = None
         self._marks = SimpleQueue[tuple[str, int, dict[str, Any]]]()
+        self._tick: Callable[[], None] | None = None
         self._readings: Readings | None = None
         self._clock_steps = ClockSteps()
         asked = asked or time.monotonic()
@@ -145,12 +148,13 @@ class Session:
         self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
-    def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
+    def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames as they become complete, as many as `duration_s` has, or without end.
 
-        May be called again: what follows is the frame after the last that was taken. Raises UsageError
-        for a duration that has none.
+        May be called again: what follows is the frame after the last that was taken. `tick` is called while
+        there is none, every TICK_S. Raises UsageError for a duration that has none.
         """
+        self._tick = tick
         return islice(self._endless(), whole_frames(duration_s, self.plan) or None)
 
     def record(self, path: str | Path, force: bool = False) -> None:
@@ -164,8 +168,22 @@ class Session:
         if self._recorder:
             raise CufallError("this session is being recorded already")
         self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
-        self._readings = Readings([gpu.device.uuid for gpu in self.gpus])
-        self._readings.start()
+        self._watched()
+
+    def reading(self, gpu: int) -> Reading:
+        """What NVML read last of the GPU at this position; it reads from the first question on until the close."""
+        return self._watched().newest(self.gpus[gpu].device.uuid)
+
+    def _watched(self) -> Readings:
+        if not self._readings:
+            self._readings = Readings([gpu.device.uuid for gpu in self.gpus])
+            self._readings.start()
+        return self._readings
+
+    def cost_share(self) -> float:
+        """Of a core, what cufall takes; NaN while that says nothing yet."""
+        cost = self.cost()
+        return cost.share if cost.wall_s >= LEAST_SHARE_S else float("nan")
 
     @contextmanager
     def region(self, name: str, text: str = "") -> Iterator[None]:
@@ -280,7 +298,7 @@ class Session:
             begun, live = self._framer.begun(), self._feed.live()
             if any(begun) and all(b or not alive for b, alive in zip(begun, live, strict=True)):
                 break
-            self._feed.wait(POLL_S)
+            self._wait(POLL_S)
         first_ns = self._framer.begin(time.time_ns())
         self._framing = True
         if self.plan.frame_ns >= LONG_NS:
@@ -307,7 +325,16 @@ class Session:
         live = self._feed.live()
         come = all(heard >= now_ns - into_ns for heard, alive in zip(self._heard_ns, live, strict=True) if alive)
         wait_s = (period_ns - into_ns) / 1e9 + AFTER_MARK_S if come else min(POLL_S, period_ns / 1e10)
-        self._feed.wait(min(wait_s, RECORD_S) if self._recorder else wait_s)
+        self._wait(min(wait_s, RECORD_S) if self._recorder else wait_s)
+
+    def _wait(self, seconds: float) -> None:
+        """As the feed waits, but for what is to be done meanwhile."""
+        until = time.monotonic() + seconds
+        while (left_s := until - time.monotonic()) > 0:
+            if self._tick:
+                self._tick()
+            if self._feed.wait(min(left_s, TICK_S) if self._tick else left_s):
+                return
 
     def _take_all(self, found: Iterable[tuple[int, Samples]]) -> None:
         for gpu, samples in found:

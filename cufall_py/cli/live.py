@@ -8,7 +8,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -18,11 +18,14 @@ from cufall_py.launch import launch
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .options import number, option, plan_from, sampling_options
-from .playing import FrameSource, playback, playing_options, recording_of, refuse_playing_options
+from .playing import FrameSource, Say, playback, playing_options, recording_of, refuse_playing_options
+from .screen import Aside, Quit, wants_colour, why_no_screen
 
 if TYPE_CHECKING:
     from cufall_py.frames import Frame
     from cufall_py.plan import Plan
+
+    from .timeline import Timeline
 
 LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
 LONGEST_S = 1e9
@@ -54,7 +57,18 @@ def bad_duration(value: object) -> str:
     help="Characters of a band. [default: 32, fewer if a terminal is too narrow]",
 )
 @option("--no-labels", is_flag=True, help="Bands alone, without names and values.")
-@option("--color", is_flag=True, help="Colour the bands by what is lit in each character.")
+@option(
+    "--view",
+    type=click.Choice(["waterfall", "timeline"]),
+    default="waterfall",
+    show_default=True,
+    help="A line a frame, or the last minutes on a full screen.",
+)
+@option(
+    "--color/--no-color",
+    default=None,
+    help="Colour the bands by what is lit in each character; a timeline is coloured unless told not to be.",
+)
 @option("--no-flush", is_flag=True, help="Let lines wait in the output buffer.")
 @option(
     "--csv",
@@ -77,27 +91,29 @@ def watch(options: dict[str, Any]) -> None:
         plan = plan_from(options)
         duration_s = _checked(options, plan)
         file = _open_csv(options["csv_path"], stack)
-        source = stack.enter_context(begin(plan))
-        sinks = _sinks(source, file, options)
+        view, aside = _view(options, file), Aside()
+        source = stack.enter_context(begin(plan, aside))
+        sinks = _sinks(source, file, options, view)
+        screen = _timeline(source, aside, options) if view == "timeline" else nullcontext()
         end_in_order()
         try:
-            _show(source, duration_s, sinks)
+            _show(source, duration_s, sinks, screen)
         finally:
             source.close()  # what is still on its way counts too
         _sum_up(source)
     source.check()
 
 
-def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan], FrameSource]:
+def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], FrameSource]:
     """Where frames come from, once the plan is known; what samples loads from now on, while this process does."""
     if path := recording_of(options["source"]):
-        return lambda plan: playback(path, plan, options)
+        return lambda plan, say: playback(path, plan, say, options)
     refuse_playing_options(options)
     asked = time.monotonic()
     process = stack.enter_context(launch(options["source"]))
     stack.callback(process.kill)
 
-    def begin(plan: Plan) -> FrameSource:
+    def begin(plan: Plan, say: Say) -> FrameSource:
         from cufall_py.session import Session
 
         return Session(plan, say, process=process, asked=asked)
@@ -105,11 +121,21 @@ def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan], Frame
     return begin
 
 
-def _show(source: FrameSource, duration_s: float, sinks: list[Callable[[Frame], None]]) -> None:
+def _show(
+    source: FrameSource,
+    duration_s: float,
+    sinks: list[Callable[[Frame], None]],
+    screen: AbstractContextManager[Timeline | None],
+) -> None:
     try:
-        for frame in source.frames(duration_s):
-            for sink in sinks:
-                sink(frame)
+        with screen as timeline:
+            if timeline:
+                sinks = [*sinks, timeline.add]
+            for frame in source.frames(duration_s, timeline.tick if timeline else None):
+                for sink in sinks:
+                    sink(frame)
+    except Quit:
+        pass
     except Ended:
         source.close()
         _sum_up(source)
@@ -153,12 +179,23 @@ def _close(file: TextIO, path: str) -> None:
         file.close()
 
 
-def _sinks(source: FrameSource, file: TextIO | None, options: dict[str, Any]) -> list[Callable[[Frame], None]]:
+def _view(options: dict[str, Any], file: TextIO | None) -> str:
+    """The view that there will be; none beside a CSV on stdout."""
+    view: str = "" if file is sys.stdout else options["view"]
+    if view == "timeline" and (why := why_no_screen(sys.stdin, sys.stdout, os.environ)):
+        say(f"--view timeline: {why}; this is the waterfall")
+        return "waterfall"
+    return view
+
+
+def _sinks(
+    source: FrameSource, file: TextIO | None, options: dict[str, Any], view: str
+) -> list[Callable[[Frame], None]]:
     sinks = []
     if file:
         place = STDOUT if file is sys.stdout else options["csv_path"]
         sinks.append(_csv_sink(source, file, place, not options["no_flush"]))
-    if file is not sys.stdout:
+    if view == "waterfall":
         sinks.append(_waterfall_sink(source, options))
     return sinks
 
@@ -185,7 +222,11 @@ def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[F
 
     gpus = [opened.label for opened in source.opened]
     metrics = source.opened[0].metrics.metrics
-    labels, colour, ascii_only = not options["no_labels"], options["color"], not _takes_braille(sys.stdout)
+    labels, colour, ascii_only = (
+        not options["no_labels"],
+        bool(options["color"]),
+        not _takes(sys.stdout, "\u28ff\u00b7"),
+    )
     width = options["width"] or 0
 
     def write(frame: Frame) -> None:
@@ -208,9 +249,16 @@ def _width(bare: int, bands: int) -> int:
     return min(max((columns - bare) // bands, LEAST_WIDTH), DEFAULT_WIDTH)
 
 
-def _takes_braille(stream: TextIO) -> bool:
+def _timeline(source: FrameSource, aside: Aside, options: dict[str, Any]) -> AbstractContextManager[Timeline]:
+    from .timeline import timeline
+
+    colour = wants_colour(options["color"], os.environ, terminal=True)
+    return timeline(source, aside, colour, not _takes(sys.stdout, "\u2581\u2588\u00b7"))
+
+
+def _takes(stream: TextIO, characters: str) -> bool:
     try:
-        "\u28ff\u00b7".encode(stream.encoding or "ascii")
+        characters.encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True

@@ -12,15 +12,16 @@ import click
 
 from cufall_py.errors import CufallError, UsageError
 
-from . import say
 from .options import option
 
 if TYPE_CHECKING:
     from cufall_py.frames import Frame
     from cufall_py.plan import Plan
     from cufall_py.playback import Playback
+    from cufall_py.readings import Reading
     from cufall_py.sources import Opened
 
+Say = Callable[[str], None]
 SUFFIX = ".cufall"
 DEMO = "demo"
 DEMO_FILE = Path(__file__).parent.parent / "data" / "demo.cufall"
@@ -33,8 +34,14 @@ class FrameSource(Protocol):
     """What the rows of its frames are."""
     plan: Plan
 
-    def frames(self, duration_s: float = 0.0) -> Iterator[Frame]:
-        """As many as `duration_s` has, or to the end."""
+    def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
+        """As many as `duration_s` has, or to the end; `tick` is called many times a second while there is none."""
+
+    def reading(self, gpu: int) -> Reading:
+        """The newest that NVML told of the GPU of this row."""
+
+    def cost_share(self) -> float:
+        """Of a core, what cufall takes; NaN where that is not known."""
 
     def summary(self) -> list[str]:
         """Lines for a person, after the last frame."""
@@ -104,7 +111,7 @@ def refuse_playing_options(options: dict[str, Any]) -> None:
             raise UsageError(f"{flag} goes with a recording: --source FILE or cufall replay FILE")
 
 
-def playback(path: str, plan: Plan, options: dict[str, Any]) -> Playback:
+def playback(path: str, plan: Plan, say: Say, options: dict[str, Any]) -> Playback:
     """The frames of a recording, as the options have them."""
     from cufall_py.pace import AS_FAST_AS_IT_GOES, Pace
     from cufall_py.part import Part
