@@ -190,14 +190,15 @@ def test_a_terminal_sees_it_as_it_was_and_a_file_gets_it_at_once(tmp_path: Path)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_loop_is_ended_by_a_signal(three: str, number: int, code: int) -> None:
     process = start("replay", three, "--loop", "--speed", "100", "--frame-us", "20000")
-    assert process.stdout
-    for _ in range(200):
-        assert process.stdout.readline()
-    process.send_signal(number)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert error.splitlines()[-1].startswith("cufall: ") and " samples in " in error.splitlines()[-1]
-    assert out == "" or out.endswith("\n")
+    assert process.stdout and process.stderr
+    with process.stdout as out, process.stderr as said:
+        for _ in range(200):
+            assert out.readline().endswith("\n")
+        process.send_signal(number)
+        rest, last = out.read(), said.read().splitlines()[-1]
+    assert process.wait(60) == code
+    assert rest == "" or rest.endswith("\n")
+    assert last.startswith("cufall: ") and " samples in " in last
 
 
 def test_ctrl_c_while_it_waits(three: str) -> None:
