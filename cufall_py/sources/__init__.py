@@ -102,5 +102,5 @@ def provider(name: str) -> Provider:
 
         return ScriptProvider.from_file(name.removeprefix("script:"))
     raise UsageError(
-        f"--source {name}: not auto, cupti, gpm or script:FILE, nor demo or the path of a recording (for Playback)"
+        f"--source {name}: not auto, cupti, gpm or script:FILE (played, not sampled, are demo and paths with .cufall or a /)"
     )
