@@ -184,6 +184,7 @@ def test_an_unknown_verb_is_told_its_neighbour() -> None:
         ("CUFALL_CSV", "/", "--csv /:"),
         ("CUFALL_RAW", "x", "raw"),
         ("CUFALL_COLOR", "x", "color"),
+        ("CUFALL_VIEW", "x", "'waterfall', 'timeline'"),
         ("CUFALL_NO_LABELS", "x", "no-labels"),
         ("CUFALL_NO_FLUSH", "x", "no-flush"),
     ],

@@ -48,6 +48,7 @@ def test_it_shows_rows_and_q_leaves_the_terminal_as_it_was(source: str, ring_dir
         assert re.search(r"^g0 sm +·+ +<\.01%", text, re.MULTILINE)
         assert text.startswith("cufall ")
         assert text.count("\n") == 23
+        terminal.sees("NVML says")
         terminal.press("q")
         assert terminal.ends() == 0
         assert terminal.is_as_before
@@ -202,7 +203,6 @@ def test_the_view_can_be_a_variable_and_a_csv_takes_its_place(source: str) -> No
     words = ("--source", source, "--duration-sec", "0.1", "--csv", "-")
     ended = cufall(*words, CUFALL_VIEW="timeline")
     assert (ended.returncode, len(ended.stdout.splitlines()), "timeline" in ended.stderr) == (0, 3, False)
-    assert "CUFALL_VIEW" in cufall(*words, CUFALL_VIEW="x").stderr or "--view" in cufall("--view", "x").stderr
 
 
 LOOKS: list[tuple[dict[str, str], tuple[str, ...], bool, bool]] = [

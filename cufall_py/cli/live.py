@@ -222,11 +222,8 @@ def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[F
 
     gpus = [opened.label for opened in source.opened]
     metrics = source.opened[0].metrics.metrics
-    labels, colour, ascii_only = (
-        not options["no_labels"],
-        bool(options["color"]),
-        not _takes(sys.stdout, "\u28ff\u00b7"),
-    )
+    labels, colour = not options["no_labels"], bool(options["color"])
+    ascii_only = not _takes(sys.stdout, "\u28ff\u00b7")
     width = options["width"] or 0
 
     def write(frame: Frame) -> None:

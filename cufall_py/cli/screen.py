@@ -95,7 +95,11 @@ def full_screen(stdin: int, stdout: int) -> Iterator[Screen]:
             screen.enter()
         yield screen
     finally:
-        screen.leave()
+        try:
+            screen.leave()
+        except BaseException:  # a signal came at that very moment
+            screen.leave()
+            raise
 
 
 class Screen:
@@ -170,7 +174,6 @@ class Screen:
     def _give_back(self) -> None:
         if not self._taken:
             return
-        self._taken = False
         others = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # or, ended in the background, it would stop for good
         try:
             self._set(self._modes)
@@ -179,6 +182,7 @@ class Screen:
             pass  # a terminal that is gone is as it was
         finally:
             signal.signal(signal.SIGTTOU, others)
+        self._taken = False
 
     def _set(self, modes: list[Any]) -> None:
         while True:
