@@ -102,5 +102,6 @@ def provider(name: str) -> Provider:
 
         return ScriptProvider.from_file(name.removeprefix("script:"))
     raise UsageError(
-        f"--source {name}: not auto, cupti, gpm or script:FILE (played, not sampled, are demo and paths with .cufall or a /)"
+        f"--source {name}: not auto, cupti, gpm or script:FILE "
+        "(played, not sampled, are demo and paths with .cufall or a /)"
     )

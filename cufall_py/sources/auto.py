@@ -76,7 +76,7 @@ class AutoSource:
         try:
             opened = self._second.open()
         except SourceError as error:
-            raise type(hindrance)(f"GPU {self._device.ordinal} ({self._device.name}): {why}; and {error}") from None
+            raise SourceError(f"GPU {self._device.ordinal} ({self._device.name}): {why}; and {error}") from None
         note = f"{why}; showing NVML GPM instead, {1_000_000_000 // opened.sample_ns} readings a second"
         return replace(opened, notes=(note, *opened.notes))
 

@@ -1,8 +1,8 @@
 """NVML GPM: utilisations that the driver itself measures, where the counters cannot be had.
 
-From Hopper on, it needs no permission and has no owner, but it renews its totals only ten times a second, of its
-own accord. So they are looked at more often; two looks with a renewal between them give exactly one period's mean,
-and the moment of the renewal is known to a look. (`docs/gpm.md` has what was measured.)
+From Hopper on, it needs no permission and has no owner, but it renews its totals only ten times a second. So they are
+looked at five times as often; two looks with a renewal between them give one period's mean, and the moment of the
+renewal is known to a look. (`docs/gpm.md` has what was measured.)
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from . import Opened
 
 PERIOD_NS = 100_000_000
 """How often the driver renews its totals."""
-LOOK_NS, EARLY_NS = 10_000_000, 25_000_000
-"""How often they are looked at when a renewal is due, and from when on: at least once before it, to know its moment."""
+LOOK_NS = 20_000_000
+"""How often they are looked at, steadily: how old what shows is depends on that (docs/gpm.md)."""
 BEHIND_NS = 15_000_000
 """How long before it shows the period that it closes has ended (docs/gpm.md)."""
 FIRST_S = 1.0
@@ -111,8 +111,6 @@ class GpmSource:
     def read(self) -> Samples:
         """One sample if the totals have been renewed, else none."""
         nothing = Samples.empty(len(self._metrics.counters))
-        if self._now_ns() < self._renewed_ns + PERIOD_NS - EARLY_NS:
-            return nothing
         found = self._look(self._metrics.counters)
         if found is None:
             return nothing

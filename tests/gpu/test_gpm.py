@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .measure import Loads, Sampling, Wanted, Watched, note, run, window
+from cufall_py.sources.gpm import PERIOD_NS
+
+from .measure import Loads, Sampling, Wanted, Watched, Window, note, run, window
 
 pytestmark = pytest.mark.gpu
 GIVEN = ("tensor", "sm", "gr", "dram", "occupancy")
@@ -24,10 +26,10 @@ def both(loads: Loads, load: tuple[str, int], seconds: float, *names: str) -> tu
         return {n: ours.percent(n) for n in names}, {n: percent(theirs, n) for n in names}
 
 
-def percent(found: object, name: str) -> float:
-    """GPM's rates are weighted by time: totals hold percent x ns."""
-    metric = next(m for m in found.metrics.metrics if m.label == name)  # type: ignore[attr-defined]
-    return float(found.totals[metric.counters[0]] / found.covered_ns)  # type: ignore[attr-defined]
+def percent(found: Window, name: str) -> float:
+    """GPM's samples are percents and all of one length: their sum by share over their number."""
+    metric = next(m for m in found.metrics.metrics if m.label == name)
+    return found.totals[metric.counters[0]] / (found.covered_ns / PERIOD_NS)
 
 
 @pytest.mark.parametrize(

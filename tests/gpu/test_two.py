@@ -129,9 +129,10 @@ def test_nothing_is_done_on_a_gpu_that_is_not_selected(nvml: Any) -> None:
     time.sleep(3)
     after = state()
     note("unselected", before=before, during=during, after=after)
-    for k in range(2):
-        assert during[k]["used"] == before[k]["used"] and during[k]["processes"] == before[k]["processes"]
-    assert during[0]["sm_mhz"] == before[0]["sm_mhz"]
+    assert [state["processes"] for state in during] == [state["processes"] for state in before]
+    assert [during[0][name] for name in ("used", "sm_mhz")] == [before[0][name] for name in ("used", "sm_mhz")]
+    assert during[1]["used"] - before[1]["used"] <= 4 << 20  # the driver's own, of any process that opens it
+    assert after[1]["used"] == before[1]["used"]
 
 
 class Both:
