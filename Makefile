@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint clean
 
 demo: $(VENV)/.base
-	$(BIN)/cufall --source script:examples/eight-gpus.json --color --duration-sec 10
+	$(BIN)/cufall demo --color --metric tensor --metric sm --metric dram
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
