@@ -102,7 +102,7 @@ def nobody_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(_: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    monkeypatch.setattr("cufall_py.cli.live.launch", launch)
+    monkeypatch.setattr("cufall_py.launch.launch", launch)
 
 
 def refused(words: list[str], capfd: pytest.CaptureFixture[str]) -> str:
@@ -356,7 +356,7 @@ def test_only_what_an_output_raises_is_told_as_its_failure(
     def launch(_: str) -> None:
         raise raised
 
-    monkeypatch.setattr("cufall_py.cli.live.launch", launch)
+    monkeypatch.setattr("cufall_py.launch.launch", launch)
     assert cli._run([]) == code
     assert capfd.readouterr().err.splitlines() == told
 

@@ -227,7 +227,7 @@ def test_a_reader_that_goes_away(three: str) -> None:
 @pytest.fixture
 def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = phases(tmp_path / "packaged.cufall")
-    monkeypatch.setattr(playing, "DEMO_FILE", path)
+    monkeypatch.setattr(playing, "DEMO_FILE", str(path))
     before = {number: signal.getsignal(number) for number in cli.END_SIGNALS}
     yield path
     for number, handler in before.items():
@@ -252,6 +252,6 @@ def test_the_engineers_command_runs_on_the_demo(packaged: Path, capfd: pytest.Ca
 def test_without_the_demos_file_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(playing, "DEMO_FILE", tmp_path / "demo.cufall")
+    monkeypatch.setattr(playing, "DEMO_FILE", str(tmp_path / "demo.cufall"))
     assert cli._run(["demo"]) == 1
     assert "packaged without the demo recording" in capfd.readouterr().err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from glob import glob
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "_CUFALL_COMPLETE"
 """Set by the scripts in completion/, as click has it."""
-GPUS = Path("/proc/driver/nvidia/gpus")
+GPUS = "/proc/driver/nvidia/gpus"
 
 
 def answer(cli: click.Command, instruction: str) -> int:
@@ -44,9 +44,9 @@ def device_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return _items({before + comma + name: said for name, said in known.items()}, before + comma + last)
 
 
-def _gpus(folder: Path) -> dict[str, str]:
+def _gpus(folder: str) -> dict[str, str]:
     """As many numbers as there are GPUs, then each UUID and its model."""
-    told = [dict(_field(line) for line in _lines(file)) for file in sorted(folder.glob("*/information"))]
+    told = [dict(_field(line) for line in _lines(file)) for file in sorted(glob(f"{folder}/*/information"))]
     uuids = {gpu["GPU UUID"]: gpu.get("Model", "") for gpu in told if "GPU UUID" in gpu}
     return {**{str(number): "" for number in range(len(told))}, **uuids}
 
@@ -56,9 +56,10 @@ def _field(line: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(path: str) -> list[str]:
     try:
-        return file.read_text(errors="replace").splitlines()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().splitlines()
     except OSError:
         return []
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from cufall_py.errors import CufallError, UsageError
-from cufall_py.launch import launch
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .options import number, option, plan_from, sampling_options
@@ -109,6 +108,8 @@ def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], 
     if path := recording_of(options["source"]):
         return lambda plan, say: playback(path, plan, say, options)
     refuse_playing_options(options)
+    from cufall_py.launch import launch
+
     asked = time.monotonic()
     process = stack.enter_context(launch(options["source"]))
     stack.callback(process.kill)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 SUFFIX = ".cufall"
 DEMO = "demo"
-DEMO_FILE = Path(__file__).parent.parent / "data" / "demo.cufall"
+DEMO_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "demo.cufall")
 
 
 class FrameSource(Protocol):
@@ -99,7 +98,7 @@ def playing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def recording_of(source: str) -> str:
     """The path of the recording that a `--source` names, by its suffix or a `/`; empty for one that samples."""
     if source == DEMO:
-        return str(DEMO_FILE)
+        return DEMO_FILE
     is_path = source.endswith(SUFFIX) or os.sep in source
     return source if is_path and not source.startswith("script:") else ""
 
@@ -117,7 +116,7 @@ def playback(path: str, plan: Plan, say: Say, options: dict[str, Any]) -> Playba
     from cufall_py.part import Part
     from cufall_py.playback import Playback
 
-    if path == str(DEMO_FILE) and not DEMO_FILE.exists():
+    if path == DEMO_FILE and not os.path.exists(path):
         raise CufallError(f"this cufall was packaged without the demo recording ({DEMO_FILE})")
     drawn = sys.stdout.isatty() and not options["csv_path"]
     speed = options["speed"] if options["speed"] is not None else 1.0 if drawn else AS_FAST_AS_IT_GOES
