@@ -25,7 +25,7 @@ from .sources import Opened, Provider, Source
 
 READERLESS_S = 2.0
 LOOK_S = 0.2
-"""How often a worker looks for readers, counts its cost and puts off its end."""
+"""How often a worker looks whether it is to end and has readers, counts its cost and puts off the alarm."""
 OPEN_S, HUNG_S = 60.0, 10.0
 """A worker that has not started after the one, or reads for longer than the other (or twenty decodes), is ended."""
 YOUNG_NS = 1_000_000_000
@@ -79,8 +79,9 @@ def _sample(sampling: Sampling, tell: Callable[..., None], end: int) -> int:
     look_at = 0.0
     while True:
         due_ns, period_ns = sampling.next_mark(time.time_ns())
-        ended = _ended_before(due_ns, end)
-        if ended or time.monotonic() >= look_at:
+        looking = time.monotonic() >= look_at
+        ended = _ended_before(due_ns, end) if looking else _slept_until(due_ns)
+        if looking:
             look_at = time.monotonic() + LOOK_S
             _end_after(max(HUNG_S, 20e-9 * period_ns))
             sampling.count_cost()
@@ -153,8 +154,17 @@ def _end_after(seconds: float) -> None:
 
 def _ended_before(due_ns: int, end: int) -> bool:
     """Sleep until `due_ns`; true if the pipe has ended meanwhile."""
-    wait_s = max(0.0, (due_ns - time.time_ns()) / 1e9)
-    return bool(select.select([end], [], [], wait_s)[0])
+    return bool(select.select([end], [], [], _left_s(due_ns))[0])
+
+
+def _slept_until(due_ns: int) -> bool:
+    """Sleep alone, in two thirds of the processor time; whether the pipe has ended is not known."""
+    time.sleep(_left_s(due_ns))
+    return False
+
+
+def _left_s(due_ns: int) -> float:
+    return max(0.0, (due_ns - time.time_ns()) / 1e9)
 
 
 def _account(tally: Tally, decode_ns: int, after_due_ns: int, period_ns: int) -> None:
