@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint clean
 
 demo: $(VENV)/.base
-	$(BIN)/cufall demo --color --metric tensor --metric sm --metric dram
+	$(BIN)/cufall demo --view timeline --metric tensor --metric sm --metric gr --metric dram --metric fma
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest

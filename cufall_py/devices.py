@@ -89,7 +89,8 @@ def _driver() -> ctypes.CDLL:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         raise NoGpu(
-            "no NVIDIA driver here (libcuda.so.1 cannot be loaded); in a container, start it with GPU access"
+            "no NVIDIA driver here (libcuda.so.1 cannot be loaded); in a container, start it with GPU access; "
+            "without a GPU: cufall demo"
         ) from None
     status = cuda.cuInit(0)
     if status == _NO_DEVICE:

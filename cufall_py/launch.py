@@ -27,7 +27,10 @@ ANSWER_S, LEAVE_S = 60.0, 1.0
 """How long an answer may take; how long a process that was killed may."""
 PYTHON_OF_SCRIPT = re.compile(r"^(?:#!|'''exec' [\"']?)(/[^\"'\n]*python[^\"'\s]*)", re.MULTILINE)
 """The first line of a script that pip or pipx made, or the second one where the path is long or has spaces."""
-INSTALL = "install cufall on its own with: pipx install 'cufall-py[gpu]', or name a Python that has it in CUFALL_PYTHON"
+INSTALL = (
+    "install cufall on its own with: pipx install 'cufall-py[gpu]', or name a Python that has it in CUFALL_PYTHON; "
+)
+"without a GPU: cufall demo"
 
 
 def launch(source: str) -> subprocess.Popen[bytes]:

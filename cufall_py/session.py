@@ -168,17 +168,18 @@ class Session:
         if self._recorder:
             raise CufallError("this session is being recorded already")
         self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
-        self._watched()
 
     def reading(self, gpu: int) -> Reading:
-        """What NVML read last of the GPU at this position; it reads from the first question on until the close."""
-        return self._watched().newest(self.gpus[gpu].device.uuid)
+        """What NVML read last of the GPU at this position; it reads from the first question on until the close.
 
-    def _watched(self) -> Readings:
+        Of a scripted GPU it is not asked.
+        """
+        if self.opened[gpu].source == "script":
+            return Reading()
         if not self._readings:
             self._readings = Readings([gpu.device.uuid for gpu in self.gpus])
             self._readings.start()
-        return self._readings
+        return self._readings.newest(self.gpus[gpu].device.uuid)
 
     def cost_share(self) -> float:
         """Of a core, what cufall takes; NaN while that says nothing yet."""
@@ -364,8 +365,8 @@ class Session:
             self._tell(f"GPU {opened.device.ordinal} reads other counters than the recording has: it is not recorded")
 
     def _record(self, gpu: int, samples: Samples) -> None:
-        if self._recorder and self._readings and self._recorder.takes(gpu, self.opened[gpu]):
-            reading = self._readings.newest(self.gpus[gpu].device.uuid)
+        if self._recorder and self._recorder.takes(gpu, self.opened[gpu]):
+            reading = self.reading(gpu)
             self._recorder.set_readings(gpu, reading.sm_mhz, reading.power_w, reading.reasons)
             self._recorder.add(gpu, samples)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
+import pytest
 
 from cufall_py.devices import Device
 from cufall_py.metrics import Metric, MetricSet
@@ -51,3 +54,10 @@ def steady(start_ns: int, period_ns: int, count: int, ratio: float) -> Samples:
 
 def gpu(ordinal: int = 0, uuid: str = "") -> Device:
     return Device(ordinal, uuid or f"GPU-{ordinal:08x}-0000-0000-0000-000000000000", "Made-up GPU")
+
+
+def lacking(what: str) -> NoReturn:
+    """Skip for want of something outside this project; where all must run (CUFALL_TEST_ALL=1), fail."""
+    if os.environ.get("CUFALL_TEST_ALL") == "1":
+        pytest.fail(what)
+    pytest.skip(what)

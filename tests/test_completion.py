@@ -12,6 +12,7 @@ import click
 import pytest
 
 from cufall_py.cli import completion
+from tests.helpers import lacking
 from tests.scripted import ROOT, environment
 
 SCRIPTS = ROOT / "completion"
@@ -46,7 +47,7 @@ FISH = "source $argv[1]; complete -C $argv[2]"
 def completed(shell: str, path: str, *words: str) -> list[str]:
     """The words that a shell offers for the last of these."""
     if not shutil.which(shell):
-        pytest.skip(f"needs {shell}: apt-get install {shell}")
+        lacking(f"needs {shell}: apt-get install {shell}")
     line = {
         "bash": ["bash", "--norc", "-c", BASH, "bash", str(SCRIPTS / "cufall.bash"), *words],
         "zsh": ["zsh", "-f", "-c", ZSH, "zsh", str(SCRIPTS), *words],

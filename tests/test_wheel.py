@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
+from tests.helpers import lacking
 from tests.scripted import ROOT
 
 SHARED = {
@@ -21,7 +21,8 @@ BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(
 
 
 def test_a_wheel_has_the_tables_and_what_shells_and_man_look_for(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="needs hatchling: pip install hatchling")
+    if not find_spec("hatchling"):
+        lacking("needs hatchling: pip install hatchling")
     done = subprocess.run([sys.executable, "-c", BUILD, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")

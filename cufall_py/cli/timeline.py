@@ -28,8 +28,11 @@ MOST_GAP_S = 1.0
 @contextmanager
 def timeline(source: FrameSource, aside: Aside, colour: bool, ascii_only: bool) -> Iterator[Timeline]:
     """A timeline of these frames on stdout, for as long as this lasts."""
-    with aside.held(), full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
-        yield Timeline(source, aside, on, colour, ascii_only)
+    with aside.held():
+        with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
+            shown = Timeline(source, aside, on, colour, ascii_only)
+            yield shown
+        shown.leave_behind()  # where frames have ended by themselves
 
 
 class Timeline:
@@ -76,12 +79,21 @@ class Timeline:
     def _draw(self, now_s: float) -> None:
         began_s = time.thread_time()
         self._size = self._screen.size()
-        lines = screen(self._history, self._seen(), self._state, *self._size, self._ascii_only)
+        lines = self._picture()
         encoding = "ascii" if self._ascii_only else sys.stdout.encoding
         with writing(STDOUT):
-            self._screen.draw([to_ansi(line, self._colour) for line in lines], encoding)
+            self._screen.draw(lines, encoding)
         self._fresh, self._asked, self._drawn_s = False, False, now_s
         self._due_s = now_s + max(LEAST_GAP_S, REST * (time.thread_time() - began_s))
+
+    def leave_behind(self) -> None:
+        """Write the last picture where a person finds it after the screen has gone."""
+        with writing(STDOUT):
+            print(*self._picture(), sep="\n", flush=True)
+
+    def _picture(self) -> list[str]:
+        lines = screen(self._history, self._seen(), self._state, *self._size, self._ascii_only)
+        return [to_ansi(line, self._colour) for line in lines]
 
     def _seen(self) -> Scene:
         readings = tuple(map(self._source.reading, range(len(self._source.opened))))
