@@ -25,7 +25,7 @@ from .notes import pair_note
 from .outline import Event, Region
 from .pace import AS_FAST_AS_IT_GOES, Pace
 from .part import Part
-from .plan import Plan, checked, whole_frames
+from .plan import Plan, checked, whole_frames, with_longer_frames
 from .readings import Reading
 from .recorded_metrics import Recorded, metrics_of
 from .recording_reader import Recording, Rows
@@ -65,6 +65,7 @@ class Playback:
         self._positions = [recorded[device.ordinal] for device in devices]
         self.opened = self._described()
         """What is played of each GPU."""
+        self.plan = with_longer_frames(self.plan, max(opened.sample_ns for opened in self.opened), say)
         self.outline = self._recording.outline()
         self._spans = part.spans(self.outline)
         self._gpus = {position: k for k, position in enumerate(self._positions)}

@@ -26,6 +26,12 @@ class Recorded:
 
     def metric(self, name: str, wanted: Wanted) -> Metric:
         """One of the wanted metrics. Raises UsageError for one that cannot be made of what was recorded."""
+        if self.opened.source == "gpm" and not wanted.raw and not wanted.full_scale:
+            for (
+                known
+            ) in self.opened.metrics.metrics:  # NVML's percents: no counters of a chip, of which others are made
+                if known.label == name and not known.absent:
+                    return known
         of_name = "" if name in SHORT_NAMES else wanted.denominator
         asked = resolve(replace(wanted, metrics=(name,), denominator=of_name), self.opened.device.chip)
         if lacking := [counter for counter in asked.counters if not self._spelt(counter)]:

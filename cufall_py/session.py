@@ -127,6 +127,7 @@ class Session:
         self._tick: Callable[[], None] | None = None
         self._readings: Readings | None = None
         self._clock_steps = ClockSteps()
+        self._noted: set[str] = set()
         asked = asked or time.monotonic()
         self.plan = with_longer_samples(checked(plan), self._tell)
         self._feed = LiveFeed(self.plan, self._tell, process or launch(plan.source))
@@ -136,7 +137,7 @@ class Session:
             self._feed.close()
             raise
         self._began, self._cpu_before_s = self._feed.began, time.process_time()
-        self._start_s, self._wall_s = self._began - asked, 0.0
+        self._start_s, self._wall_s, self._cpu_after_s = self._began - asked, 0.0, 0.0
         self.gpus: list[Gpu] = self._feed.gpus
         self.opened = _described(self.gpus)
         """What is sampled of each GPU; one that has not started is described by what the others give."""
@@ -216,7 +217,7 @@ class Session:
             tally = tally + gpu.tally
         return Cost(
             wall_s=self._wall_s or time.monotonic() - self._began,
-            reader_cpu_s=time.process_time() - self._cpu_before_s,
+            reader_cpu_s=(self._cpu_after_s or time.process_time()) - self._cpu_before_s,
             workers_cpu_s=tally.cpu_ns / 1e9,
             tally=tally,
             late_samples=sum(self._framer.late),
@@ -253,6 +254,7 @@ class Session:
         try:
             self._feed.close()
             self._take_all(self._feed.unread())
+            self._cpu_after_s = self._cpu_after_s or time.process_time()
         finally:
             self._end_recording()
 
@@ -361,6 +363,7 @@ class Session:
             return
         self.opened[gpu] = opened
         self._framer.describe(gpu, opened.metrics)
+        self._say_notes()
         if self._recorder and not self._recorder.takes(gpu, opened):
             self._tell(f"GPU {opened.device.ordinal} reads other counters than the recording has: it is not recorded")
 
@@ -377,9 +380,11 @@ class Session:
             self._recorder.event("said", text=line)
 
     def _say_notes(self) -> None:
+        """Each once: what is the same for several GPUs, and what was said before one of them came, too."""
         notes = {note for gpu in self.gpus if gpu.opened for note in gpu.opened.notes}
-        for note in sorted(notes):
+        for note in sorted(notes - self._noted):
             self._tell(note)
+        self._noted |= notes
 
 
 def _described(gpus: Sequence[Gpu]) -> list[Opened]:

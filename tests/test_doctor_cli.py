@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cufall_py.cli.doctor import in_colour
+from cufall_py.cli.options import in_colour
 from tests.scripted import ROOT, command, cufall, environment, soon, start, together
 
 STATES = {"ok", "warning", "problem", "unknown"}

@@ -18,7 +18,22 @@ from cufall_py.errors import InvalidMeasurement, UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.pace import Pace
 from cufall_py.readings import Reading
-from tests.helpers import EPOCH, GR_ELAPSED, MS, SECOND, SM_ELAPSED, TENSOR, metric, samples
+from cufall_py.recording import RecordingWriter
+from cufall_py.sources import Opened
+from cufall_py.sources.gpm import gpm_set
+from tests.helpers import (
+    EPOCH,
+    GR_ELAPSED,
+    MS,
+    SECOND,
+    SM_ELAPSED,
+    TENSOR,
+    joined,
+    metric,
+    samples,
+    steady,
+    tensor_set,
+)
 from tests.recordings import REALTIME, busy, counters, opened, phases, region, writer
 
 PLAN = Plan(frame_us=10_000)
@@ -531,3 +546,27 @@ def open_files() -> Iterator[str]:
             yield os.readlink(f"/proc/self/fd/{fd}")
         except FileNotFoundError:
             pass  # that of the listing itself
+
+
+def test_what_gpm_gave_is_played_as_it_was(tmp_path: Path) -> None:
+    """Percents of NVML's, of which no other metric can be made."""
+    plan = Plan(Wanted(("tensor", "dram")), source="gpm")
+    nvml = Opened(opened().device, gpm_set(plan.wanted), 100 * MS, "time", "gpm")
+    with RecordingWriter(tmp_path / "gpm.cufall", [nvml], plan, live=False) as writer:
+        writer.add(0, joined(EPOCH, 100 * MS, [[25.0, 50.0], [75.0, 50.0]]))
+    with Playback(tmp_path / "gpm.cufall", Plan(Wanted(("dram", "tensor")), frame_us=200_000)) as playing:
+        (frame,) = playing.frames()
+    assert frame.mean.tolist() == [[0.5, 0.5]]
+    with pytest.raises(UsageError, match=r"fma is not in the recording .* it can give tensor, dram"):
+        Playback(tmp_path / "gpm.cufall", Plan(Wanted(("fma",))))
+
+
+def test_frames_are_no_shorter_than_the_samples_there_are(tmp_path: Path) -> None:
+    plan, said = Plan(sample_us=100_000), list[str]()
+    slow = Opened(opened().device, tensor_set(), 100 * MS, "time", "cupti")
+    with RecordingWriter(tmp_path / "slow.cufall", [slow], plan, live=False) as writer:
+        writer.add(0, steady(EPOCH, 100 * MS, 10, 0.5))
+    with Playback(tmp_path / "slow.cufall", Plan(frame_us=20_000, sample_us=5), said.append) as playing:
+        frames = list(playing.frames())
+    assert len(frames) == 10 and playing.plan.frame_us == 100_000
+    assert "frames of 100 ms" in said[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py.cli.screen import split_keys, wants_colour
+from cufall_py.cli.screen import split_keys
 from cufall_py.views.styled import fitted, plain
 from cufall_py.views.timeline import FOOTER
 from tests.scripted import command, cufall, fault, rings, script
@@ -225,25 +225,6 @@ def test_colours_and_characters_are_what_the_terminal_takes(source: str) -> None
             assert terminal.ends() == 0
             assert (b"\x1b[0;38;5;" in terminal.written) == colour
             assert terminal.written.isascii() != unicode
-
-
-@pytest.mark.parametrize(
-    ("asked", "variables", "terminal", "coloured"),
-    [
-        (None, {}, True, True),
-        (None, {}, False, False),
-        (None, {"NO_COLOR": "1"}, True, False),
-        (None, {"NO_COLOR": ""}, True, True),
-        (None, {"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, False),
-        (None, {"FORCE_COLOR": "1"}, False, True),
-        (None, {"CLICOLOR_FORCE": "1"}, False, True),
-        (None, {"FORCE_COLOR": "0"}, False, False),
-        (True, {"NO_COLOR": "1"}, False, True),
-        (False, {"FORCE_COLOR": "1"}, True, False),
-    ],
-)
-def test_who_decides_on_colour(asked: bool | None, variables: dict[str, str], terminal: bool, coloured: bool) -> None:
-    assert wants_colour(asked, variables, terminal) == coloured
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +14,7 @@ from click.exceptions import Exit
 from cufall_py.errors import CufallError
 
 from . import STDOUT, Verb, end_in_order, writing
+from .options import in_colour, option
 
 if TYPE_CHECKING:
     from cufall_py.doctor.facts import Terminal
@@ -25,8 +25,8 @@ PIPE_COLUMNS = 80
 
 
 @click.command(cls=Verb)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document in place of the lines.")
-@click.option("--color/--no-color", default=None, help="Colour the marks. [default: on a terminal]")
+@option("--json", "as_json", is_flag=True, help="One JSON document in place of the lines.")
+@option("--color/--no-color", default=None, help="Colour the marks. [default: on a terminal]")
 def doctor(as_json: bool, color: bool | None) -> None:
     """Say whether this machine can measure, by what, and what to do if not.
 
@@ -62,15 +62,3 @@ def _terminal() -> Terminal:
     columns, rows = shutil.get_terminal_size() if sys.stdout.isatty() else (0, 0)
     encoding = sys.stdout.encoding or "ascii"
     return Terminal(os.environ.get("TERM", ""), encoding, bool(os.environ.get("NO_COLOR")), columns, rows)
-
-
-def in_colour(asked: bool | None, environ: Mapping[str, str], on_terminal: bool) -> bool:
-    """--color, then NO_COLOR, then FORCE_COLOR and CLICOLOR_FORCE, then whether a terminal shows it."""
-    if asked is not None:
-        return asked
-    if environ.get("NO_COLOR"):
-        return False
-    forced = [environ[name] for name in ("FORCE_COLOR", "CLICOLOR_FORCE") if environ.get(name)]
-    if forced:
-        return forced[0] != "0"
-    return on_terminal and environ.get("TERM", "") not in ("", "dumb")

@@ -16,9 +16,9 @@ import click
 from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
-from .options import number, option, plan_from, sampling_options
+from .options import in_colour, number, option, plan_from, sampling_options
 from .playing import FrameSource, Say, playback, playing_options, recording_of, refuse_playing_options
-from .screen import Aside, Quit, wants_colour, why_no_screen
+from .screen import Aside, Quit, why_no_screen
 
 if TYPE_CHECKING:
     from cufall_py.frames import Frame
@@ -221,7 +221,6 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
 def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:
     from cufall_py.views.waterfall import row
 
-    gpus = [opened.label for opened in source.opened]
     metrics = source.opened[0].metrics.metrics
     labels, colour = not options["no_labels"], bool(options["color"])
     ascii_only = not _takes(sys.stdout, "\u28ff\u00b7")
@@ -229,6 +228,7 @@ def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[F
 
     def write(frame: Frame) -> None:
         nonlocal width
+        gpus = [opened.label for opened in source.opened]  # by what each is measured may turn out late
         width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
         line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
@@ -250,7 +250,7 @@ def _width(bare: int, bands: int) -> int:
 def _timeline(source: FrameSource, aside: Aside, options: dict[str, Any]) -> AbstractContextManager[Timeline]:
     from .timeline import timeline
 
-    colour = wants_colour(options["color"], os.environ, terminal=True)
+    colour = in_colour(options["color"], os.environ, True)
     return timeline(source, aside, colour, not _takes(sys.stdout, "\u2581\u2588\u00b7"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -134,3 +134,15 @@ def _full_scale(value: float) -> float:
     if not 0 <= value < float("inf"):
         raise click.UsageError(bad_full_scale(value))
     return value
+
+
+def in_colour(asked: bool | None, environ: Mapping[str, str], on_terminal: bool) -> bool:
+    """--color, then NO_COLOR, then FORCE_COLOR and CLICOLOR_FORCE, then whether a terminal shows it."""
+    if asked is not None:
+        return asked
+    if environ.get("NO_COLOR"):
+        return False
+    forced = [environ[name] for name in ("FORCE_COLOR", "CLICOLOR_FORCE") if environ.get(name)]
+    if forced:
+        return forced[0] != "0"
+    return on_terminal and environ.get("TERM", "") not in ("", "dumb")

@@ -45,16 +45,6 @@ def why_no_screen(stdin: TextIO | None, stdout: TextIO | None, variables: Mappin
     return f"TERM={term} cannot move the cursor" if term in ("", "dumb", "unknown") else ""
 
 
-def wants_colour(asked: bool | None, variables: Mapping[str, str], terminal: bool) -> bool:
-    """Whether a rich view is coloured: --color/--no-color, NO_COLOR, FORCE_COLOR or CLICOLOR_FORCE, the terminal."""
-    if asked is not None:
-        return asked
-    if variables.get("NO_COLOR"):
-        return False
-    forced = (variables.get(name, "") for name in ("FORCE_COLOR", "CLICOLOR_FORCE"))
-    return any(value not in ("", "0", "false") for value in forced) or terminal
-
-
 class Quit(Exception):
     """A person has seen enough."""
 

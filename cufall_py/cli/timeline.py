@@ -97,7 +97,10 @@ class Timeline:
 
     def _seen(self) -> Scene:
         readings = tuple(map(self._source.reading, range(len(self._source.opened))))
-        return replace(self._scene, readings=readings, cost=self._source.cost_share(), message=self._aside.newest)
+        gpus = tuple(opened.label for opened in self._source.opened)
+        return replace(
+            self._scene, gpus=gpus, readings=readings, cost=self._source.cost_share(), message=self._aside.newest
+        )
 
 
 def _title(source: FrameSource) -> str:
