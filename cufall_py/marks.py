@@ -93,17 +93,19 @@ class MarksSocket:
     """Gets marks until closed and hands each to `take`, from a thread of its own. Raises OSError if it cannot be."""
 
     def __init__(self, take: Callable[[Mark], None]) -> None:
-        self._take, self._closing = take, False
+        self._take, self._end = take, secrets.token_bytes(16)
         self._path = _directory() / f"{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}"
         self._socket = _new_socket()
         os.fchmod(self._socket.fileno(), 0o600)  # before it has a name: it is never anybody else's to write to
+        self._own = _new_socket()
         with _short(self._path) as short:
             self._socket.bind(short)
+            self._own.connect(short)
         self._thread = threading.Thread(target=self._run, name="cufall-marks", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while (data := self._socket.recv(LARGEST_BYTES)) or not self._closing:
+        while (data := self._socket.recv(LARGEST_BYTES)) != self._end:
             try:
                 self._take(Mark.from_bytes(data))
             except (ValueError, RecursionError):
@@ -111,12 +113,11 @@ class MarksSocket:
 
     def close(self) -> None:
         """Take what was sent until now, and leave nothing behind. May be called more than once."""
-        if self._closing:
-            return
-        self._path.unlink(missing_ok=True)
-        self._closing = True
-        self._socket.shutdown(socket.SHUT_RD)  # what is queued is still read, then the end
-        self._thread.join()
+        if self._thread.is_alive():
+            self._path.unlink(missing_ok=True)
+            self._own.send(self._end)
+            self._thread.join()
+        self._own.close()
         self._socket.close()
 
     def __enter__(self) -> MarksSocket:

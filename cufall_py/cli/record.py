@@ -188,6 +188,7 @@ def _playback(path: str, plan: Plan, by_default: bool, say: Say, options: dict[s
 
 def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[bytes] | None, asked: float) -> Session:
     """Of the metrics that were asked for, or the widest of SETS that there is."""
+    import cufall_py.recording  # noqa: F401  (takes as long as sampling takes to start, so meanwhile)
     from cufall_py.session import Session
 
     failed: CufallError | None = None
