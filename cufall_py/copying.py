@@ -48,7 +48,8 @@ class Copy:
 
     def add(self, gpu: int | None, item: Rows | Event) -> None:
         """Take what comes next in the recording, of this GPU or of none."""
-        self._waiting.append((gpu, item))
+        if self._spans and _start_ns(item) < self._spans[-1][1]:
+            self._waiting.append((gpu, item))
 
     def mark(self, event: Event) -> None:
         """Take an event of a region that was not in the recording; from any thread."""
@@ -81,7 +82,7 @@ class Copy:
         if isinstance(item, Rows):
             assert gpu is not None
             self._write_rows(gpu, item, end_ns)
-        elif item.kind == "reasons" and self._spans and item.start_ns < self._spans[0][0]:
+        elif item.kind == "reasons" and item.start_ns < self._spans[0][0]:
             self._reasons[gpu] = replace(item, start_ns=self._spans[0][0], end_ns=self._spans[0][0])
         elif item.kind not in NOT_COPIED and _lies_in(item, self._spans, end_ns):
             self._write_event(gpu, item)
@@ -106,6 +107,10 @@ class Copy:
         for first, last in pairwise([*rows.steps(), len(samples)]):
             self._writer.set_readings(gpu, float(rows.sm_mhz[first]), float(rows.power_w[first]))
             self._writer.add(gpu, samples[first:last])
+
+
+def _start_ns(item: Rows | Event) -> int:
+    return item.start_ns if isinstance(item, Event) else int(item.samples.start_ns[0])
 
 
 def _end_ns(item: Rows | Event) -> int:

@@ -194,7 +194,7 @@ class Playback:
                 yield from framer.ready()
             elif item.gpu is None:
                 self._pass_on(None, item)
-            if framer.done:
+            if framer.done and not self._copy:  # which wants the events that are still to come
                 return
         yield from framer.rest()
 
