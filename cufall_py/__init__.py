@@ -20,11 +20,15 @@ __all__ = [
     "Session",
     "Wanted",
     "__version__",
+    "mark",
+    "mark_begin",
+    "mark_end",
 ]
 
 if TYPE_CHECKING:
     from .errors import CufallError
     from .frames import Frame
+    from .marks import mark, mark_begin, mark_end
     from .part import Part
     from .plan import Plan
     from .playback import Playback
@@ -43,6 +47,9 @@ _HOMES = {
     "Samples": "samples",
     "Session": "session",
     "Wanted": "resolve",
+    "mark": "marks",
+    "mark_begin": "marks",
+    "mark_end": "marks",
 }
 
 

@@ -27,16 +27,16 @@ class Pace:
     ) -> None:
         if not 0 <= speed < float("inf"):
             raise UsageError(bad_speed(speed))
-        self._speed, self._monotonic, self._sleep = speed, monotonic, sleep
+        self.speed, self._monotonic, self._sleep = speed, monotonic, sleep
         self._due_s: float | None = None
 
     def wait(self, length_s: float, tick: Callable[[], None] | None = None) -> None:
         """Return when this much more recorded time has gone by since the first call before; `tick` every TICK_S."""
-        if not self._speed:
+        if not self.speed:
             return
         now_s = self._monotonic()
         due_s = now_s if self._due_s is None else self._due_s
-        self._due_s = max(due_s, now_s - BEHIND_S) + length_s / self._speed
+        self._due_s = max(due_s, now_s - BEHIND_S) + length_s / self.speed
         while (left_s := self._due_s - self._monotonic()) > 0:
             if tick:
                 tick()

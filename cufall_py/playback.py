@@ -7,6 +7,7 @@ that counts by its share; where it does within a frame, the frame is covered in 
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .copying import Copy
 from .devices import select
 from .errors import InvalidMeasurement
 from .frames import Frame
@@ -30,7 +32,7 @@ from .readings import Reading
 from .recorded_metrics import Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import chip_note
-from .samples import Floats, Samples
+from .samples import Samples
 from .sources import Opened
 from .span_frames import SpanFramer
 from .spans import Span, common
@@ -75,6 +77,8 @@ class Playback:
         self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
         self._readings: list[_Readings] = []
         self._tick: Callable[[], None] | None = None
+        self._copy: Copy | None = None
+        self._clock = _Clock(self._pace.speed)
         self._frames = self._all_frames()
 
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
@@ -85,6 +89,32 @@ class Playback:
         """
         self._tick = tick
         return islice(self._frames, whole_frames(duration_s, self.plan) or None)
+
+    def record(self, path: str | Path, force: bool = False) -> None:
+        """Copy what is played from now on, to be asked for before the first frame: all that was recorded, unless the
+        plan wants other metrics than the recording did.
+
+        Raises CufallError if it cannot be written, or is there already and `force` is not given.
+        """
+        plan = replace(self._recording.plan, wanted=self.plan.wanted)
+        opened, columns = self.opened, self._columns
+        if plan == self._recording.plan:
+            opened = [self._recording.opened[k] for k in self._positions]
+            columns = [[*range(len(o.metrics.counters))] for o in opened]
+        self._copy = Copy(path, opened, plan, columns, self._spans, self.outline.regions, force)
+
+    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+        """Have an event written into the copy, of the recording's time; from any thread."""
+        if self._copy:
+            self._copy.mark(Event(kind, None, at_ns, at_ns, fields))
+
+    def moment(self, at_ns: int) -> int:
+        """The time of the recording that is, or was a moment ago, played when this machine's clock shows `at_ns`."""
+        return self._clock.moment(at_ns)
+
+    def counts(self) -> tuple[int, int]:
+        """Samples played and lost so far."""
+        return int(self._got.sum()), self._gaps.samples
 
     def reading(self, gpu: int) -> Reading:
         """What NVML had read of a GPU by the end of the frame that was given last."""
@@ -106,8 +136,10 @@ class Playback:
             raise InvalidMeasurement(f"GPU {', '.join(without)}: no samples in what was played of {self._path}")
 
     def close(self) -> None:
-        """Let go of the file. May be called more than once."""
+        """Let go of the file, and end the copy with what was played. May be called more than once."""
         self._frames.close()
+        if self._copy:
+            self._copy.close(self.moment(time.time_ns()))
 
     def __enter__(self) -> Playback:
         return self
@@ -143,7 +175,9 @@ class Playback:
         for frame in self._framed(framer):
             while cues and cues[0][0] < frame.end_ns:
                 self._say(cues.popleft()[1])
+            self._clock.enter(max(frame.start_ns, self._spans[0][0]), frame.end_ns)
             self._pace.wait(frame.period_ns / 1e9, self._tick)
+            self._clock.enter(frame.end_ns, frame.end_ns)
             self._note(frame)
             yield frame
         if framer.behind:
@@ -159,17 +193,24 @@ class Playback:
             if item.gpu in self._gpus:
                 self._take(self._gpus[item.gpu], item, framer)
                 yield from framer.ready()
-            if framer.done:
+            elif item.gpu is None:
+                self._pass_on(None, item)
+            if framer.done and not self._copy:  # which wants the events that are still to come
                 return
         yield from framer.rest()
 
     def _take(self, gpu: int, item: Rows | Event, framer: SpanFramer) -> None:
         self._readings[gpu].add(item)
+        self._pass_on(gpu, item)
         if isinstance(item, Rows):
             samples = item.samples
             samples = Samples(samples.start_ns, samples.end_ns, samples.values[:, self._columns[gpu]])
             framer.add(gpu, samples)
             self._explain(gpu, samples)
+
+    def _pass_on(self, gpu: int | None, item: Rows | Event) -> None:
+        if self._copy:
+            self._copy.add(gpu, item)
 
     def _explain(self, gpu: int, samples: Samples) -> None:
         if self._pairs_to_explain:
@@ -184,6 +225,22 @@ class Playback:
         self._gaps.count(frame)
         for readings in self._readings:
             readings.move_to(frame.end_ns)
+        if self._copy:
+            self._copy.until(frame.end_ns)
+
+
+class _Clock:
+    """The time of a recording that is being played: between two moments of it, as fast as `speed`."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed, self._entered_ns, self._begin_ns, self._end_ns = speed, 0, 0, 0
+
+    def enter(self, begin_ns: int, end_ns: int) -> None:
+        """From now on what lies between these is played."""
+        self._entered_ns, self._begin_ns, self._end_ns = time.time_ns(), begin_ns, end_ns
+
+    def moment(self, at_ns: int) -> int:
+        return min(self._begin_ns + round((at_ns - self._entered_ns) * self._speed), self._end_ns)
 
 
 class _Gaps:
@@ -212,7 +269,7 @@ class _Readings:
 
     def add(self, item: Rows | Event) -> None:
         if isinstance(item, Rows):
-            for row in _changes(item.sm_mhz, item.power_w):
+            for row in item.steps():
                 read = {"sm_mhz": float(item.sm_mhz[row]), "power_w": float(item.power_w[row])}
                 self._come(int(item.samples.start_ns[row]), **read)
         elif item.kind == "reasons":
@@ -225,14 +282,6 @@ class _Readings:
     def _come(self, from_ns: int, **read: Any) -> None:
         self._newest = replace(self._newest, **read)
         self._to_come.append((from_ns, self._newest))
-
-
-def _changes(*columns: Floats) -> list[int]:
-    """Rows that are the first or differ from the one before; two NaN are the same."""
-    rows = np.stack(columns, axis=1)
-    same = (rows[1:] == rows[:-1]) | (np.isnan(rows[1:]) & np.isnan(rows[:-1]))
-    found: list[int] = np.flatnonzero(~same.all(axis=1)).tolist()
-    return [0, *(row + 1 for row in found)]
 
 
 def _cues(regions: dict[str, list[Region]], spans: list[Span]) -> list[tuple[int, str]]:

@@ -44,6 +44,16 @@ class Rows:
     sm_mhz: Floats
     power_w: Floats
 
+    def __getitem__(self, rows: slice | NDArray[np.bool_]) -> Rows:
+        return Rows(self.gpu, self.samples[rows], self.sm_mhz[rows], self.power_w[rows])
+
+    def steps(self) -> list[int]:
+        """The first row and those with other readings than the one before; two NaN are the same."""
+        read = np.stack((self.sm_mhz, self.power_w), axis=1)
+        same = (read[1:] == read[:-1]) | (np.isnan(read[1:]) & np.isnan(read[:-1]))
+        found: list[int] = np.flatnonzero(~same.all(axis=1)).tolist()
+        return [0, *(row + 1 for row in found)]
+
 
 class Recording:
     """A `.cufall` file. `opened` and `plan` are what it was recorded with, `versions` by what.

@@ -36,7 +36,7 @@ def create(uuid: str, size: int) -> tuple[Path, int]:
     choices = directory_choices()
     for directory in choices:
         try:
-            _make(directory)
+            make_directory(directory)
             if directory != choices[-1] and size * SHARE_OF_SPACE > shutil.disk_usage(directory).free:
                 failures.append(f"{directory}: too small")
                 continue
@@ -46,7 +46,8 @@ def create(uuid: str, size: int) -> tuple[Path, int]:
     raise SourceError(f"no place for a ring of {size >> 20} MiB ({'; '.join(failures)})")
 
 
-def _make(directory: Path) -> None:
+def make_directory(directory: Path) -> None:
+    """Make it, for this user alone. Raises OSError if it cannot be or is another's."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if directory.lstat().st_uid != os.getuid():
         raise PermissionError(0, "is another user's")

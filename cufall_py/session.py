@@ -195,15 +195,20 @@ class Session:
         """
         if not name.strip():
             raise UsageError("a region needs a name")
-        self._mark(REGION_BEGIN, name=name, text=text)
+        self.mark(REGION_BEGIN, time.time_ns(), name=name, text=text)
         try:
             yield
         finally:
-            self._mark(REGION_END, name=name)
+            self.mark(REGION_END, time.time_ns(), name=name)
 
-    def _mark(self, kind: str, **fields: str) -> None:
+    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+        """Have an event written that happened then (Unix epoch), if this session is being recorded; from any thread."""
         if self._recorder:
-            self._marks.put((kind, time.time_ns(), fields))  # written by whoever takes the frames, as all else is
+            self._marks.put((kind, at_ns, fields))  # written by whoever takes the frames, as all else is
+
+    def moment(self, at_ns: int) -> int:
+        """What is sampled happens now: the clock of its recording is this machine's."""
+        return at_ns
 
     def _write_marks(self, recorder: RecordingWriter) -> None:
         while not self._marks.empty():
@@ -224,6 +229,11 @@ class Session:
             overwritten=sum(gpu.overwritten for gpu in self.gpus),
             start_s=self._start_s,
         )
+
+    def counts(self) -> tuple[int, int]:
+        """Samples got and lost so far."""
+        tally = self.cost().tally
+        return tally.samples, tally.lost
 
     def summary(self) -> list[str]:
         """What was measured and what it took, a line each for a person."""

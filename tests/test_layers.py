@@ -35,6 +35,8 @@ LAYERS: dict[str, str] = {
     "catalogue": "costs presets resolve tables",
     "screening": "metrics samples",
     "ring_file": "errors",
+    "marks": "errors ring_file",
+    "child": "errors",
     "ring": "errors ring_file samples",
     "frames": "metrics samples",
     "gaps": "samples",
@@ -64,7 +66,9 @@ LAYERS: dict[str, str] = {
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve sources",
     "span_frames": "frames metrics outline samples spans",
-    "playback": "devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
+    "copying": "outline plan recording recording_reader sources span_frames spans",
+    "recorder": "child errors marks outline",
+    "playback": "copying devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
     "resolve samples sources span_frames spans",
     "session": "*",
     "views.*": "frames metrics",

@@ -12,6 +12,7 @@ GROUPS = {
         *("frame_us", "sample_us", "decode_us", "duration_sec"),
     ),
     "Output": ("view", "width", "no_labels", "color", "no_flush", "csv_path", "as_json"),
+    "Recording": ("output", "force", "warmup_sec", "cooldown_sec", "result"),
     "Hardware": ("chip", "trigger", "sysclk_cycles", "buffer_samples", "hw_buffer_mb"),
 }
 """Heading to the parameters below it, in this order."""

@@ -118,7 +118,8 @@ def playback(path: str, plan: Plan, say: Say, options: dict[str, Any]) -> Playba
 
     if path == DEMO_FILE and not os.path.exists(path):
         raise CufallError(f"this cufall was packaged without the demo recording ({DEMO_FILE})")
-    drawn = sys.stdout.isatty() and not options["csv_path"]
-    speed = options["speed"] if options["speed"] is not None else 1.0 if drawn else AS_FAST_AS_IT_GOES
+    speed = options["speed"]
+    if speed is None:
+        speed = 1.0 if sys.stdout.isatty() and not options["csv_path"] else AS_FAST_AS_IT_GOES
     part = Part(options["begin"], options["end"], options["region"])
     return Playback(path, plan, say, part=part, pace=Pace(speed), loop=options["loop"])

@@ -1,0 +1,250 @@
+"""`cufall record`: every sample to a file, without a view: beside a command, for a while, or until a signal."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+from click.exceptions import Exit
+
+from cufall_py.errors import CufallError, Unsupported, UsageError
+from cufall_py.launch import launch
+
+from . import Verb, say, writing
+from .live import LONGEST_S, bad_duration
+from .options import SAMPLING, number, option, plan_from
+from .playing import OPTIONS, SUFFIX, Say, playback, recording_of, refuse_playing_options
+from .progress import Progress, size_of
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from cufall_py.plan import Plan
+    from cufall_py.playback import Playback
+    from cufall_py.recorder import Outcome, Wishes
+    from cufall_py.session import Session
+
+SETS = (("tensor", "sm", "gr", "dram"), ("tensor", "sm", "gr"), ("tensor",))
+"""What is recorded unless asked otherwise: the widest cheap set (docs/metrics.md), or the first that a chip has."""
+SAMPLE_US = 1000
+RESULT_SCHEMA = 1
+DURATION, WARMUP, COOLDOWN = "--duration-sec", "--warmup-sec", "--cooldown-sec"
+
+
+class RecordVerb(Verb):
+    """What stands after `--` is a command, and none of it an option of ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        if not ctx.resilient_parsing:
+            if misplaced := ctx.params["command"]:
+                raise click.UsageError(
+                    f"{misplaced[0]}: a command goes after --, as in cufall record -- {misplaced[0]}"
+                )
+            if at == len(args) - 1:
+                raise click.UsageError("no command after --")
+        ctx.params["command"] = tuple(args[at + 1 :])
+        return rest
+
+
+def _bad_seconds(flag: str, value: object) -> str:
+    return bad_duration(value).replace(DURATION, flag)
+
+
+def _seconds(flag: str, help: str) -> Callable[[Any], Any]:
+    kind = number(float, lambda value: _bad_seconds(flag, value))
+    return option(flag, type=kind, default=0.0, metavar="S", help=help)
+
+
+@click.command(cls=RecordVerb)
+@click.argument("command", nargs=-1, metavar="[-- COMMAND ...]", type=click.UNPROCESSED)
+@option(
+    "-o",
+    "--output",
+    default="",
+    metavar="FILE",
+    help="The recording. [default: cufall-YYYYmmdd-HHMMSS.cufall in this folder]",
+)
+@option("--force", is_flag=True, help="Write over a file that is there.")
+@_seconds(DURATION, "End after this many seconds, of a recording its own; 0: with the command, or at Ctrl-C.")
+@_seconds(WARMUP, "Let the region `command` begin so long after the command's start.")
+@_seconds(COOLDOWN, "Go on so long after the command's end.")
+@option("--result", default="", metavar="FILE", help="Write how it ended as JSON: exit code, why, path.")
+def record(**options: Any) -> None:
+    """Record every sample: beside a command, for a while, or until Ctrl-C.
+
+    A command's input, output and end are its own, and signals are passed on to it; region `command` is when it runs.
+    """
+    result = _writable("--result", options["result"], force=True) if options["result"] else None
+    try:
+        path = _output(options["output"], options["force"], recording_of(options["source"]))
+        outcome = _recorded(path, options)
+    except (CufallError, click.UsageError) as error:
+        _tell(result, error.exit_code, str(error), None)
+        raise
+    _tell(result, outcome.exit_code, outcome.why, path)
+    say(f"{path} ({size_of(path)}): {outcome.why}; exit {outcome.exit_code}")
+    raise Exit(outcome.exit_code)
+
+
+def _add_options_of_others(command: click.Command) -> None:
+    """Those of sampling and of playing, with the defaults of a recording."""
+    for decorate in (*SAMPLING, *OPTIONS):
+        decorate(command)
+    command.params = [param for param in command.params if param.name != "loop"]
+    options = {param.name: param for param in command.params if isinstance(param, click.Option)}
+    for name, default in (("metrics", SETS[0]), ("sample_us", SAMPLE_US)):
+        options[name].default, options[name].show_default = default, True
+        options[name].help = (options[name].help or "").partition(" [default")[0]
+    options["speed"].help = "Recorded seconds that go by in one, or max. [default: 1 beside a command, else max]"
+
+
+_add_options_of_others(record)
+
+
+def _recorded(path: Path, options: dict[str, Any]) -> Outcome:
+    """Record to this path. Raises CufallError, before the command is started, if there is nothing to record."""
+    wishes = _wishes(options)
+    shown = not wishes.command and bool(sys.stderr) and sys.stderr.isatty()  # where a command writes, nothing else does
+    progress = Progress(path, shown)
+    with ExitStack() as stack:
+        begin = _source(options, stack)
+        source = begin(plan_from(options), progress.say)
+        stack.callback(source.close)
+        return _run(source, path, options["force"], wishes, progress)
+
+
+def _run(source: Session | Playback, path: Path, force: bool, wishes: Wishes, progress: Progress) -> Outcome:
+    from cufall_py.recorder import Recorder, Signals
+
+    signals = Signals(with_command=bool(wishes.command))
+    source.record(path, force)
+    recorder = Recorder(source, wishes, signals, progress.say, lambda: progress.show(source.counts))
+    outcome = recorder.run()
+    progress.clear()
+    for line in source.summary():
+        say(line)
+    return outcome
+
+
+def _wishes(options: dict[str, Any]) -> Wishes:
+    from cufall_py.recorder import Wishes
+
+    command: tuple[str, ...] = options["command"]
+    if command and not shutil.which(command[0]):
+        raise UsageError(f"{command[0]}: no such command")
+    times = [options[flag[2:].replace("-", "_")] for flag in (DURATION, WARMUP, COOLDOWN)]
+    for flag, value in zip((DURATION, WARMUP, COOLDOWN), times, strict=True):
+        if not 0 <= value <= LONGEST_S:
+            raise UsageError(_bad_seconds(flag, value))
+        if value and flag != DURATION and not command:
+            raise UsageError(f"{flag} goes with a command: cufall record -- COMMAND")
+    return Wishes(command, *times)
+
+
+def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], Session | Playback]:
+    """What is recorded, once the plan is known; what samples loads from now on, while this process does."""
+    by_default = click.get_current_context().get_parameter_source("metrics") == ParameterSource.DEFAULT
+    duration_s = options["duration_sec"]
+    if path := recording_of(options["source"]):
+        return lambda plan, say: _playback(path, _checked(plan, duration_s), by_default, say, options)
+    refuse_playing_options({**options, "loop": False})
+    asked = time.monotonic()
+    process = stack.enter_context(launch(options["source"]))
+    stack.callback(process.kill)
+    return lambda plan, say: _session(_checked(plan, duration_s), by_default, say, process, asked)
+
+
+def _checked(plan: Plan, duration_s: float) -> Plan:
+    from cufall_py.plan import whole_frames
+
+    whole_frames(duration_s, plan)
+    return plan
+
+
+def _playback(path: str, plan: Plan, by_default: bool, say: Say, options: dict[str, Any]) -> Playback:
+    """All that was recorded, unless metrics were asked for."""
+    from cufall_py.recording_reader import Recording
+
+    if by_default and os.path.exists(path):
+        plan = replace(plan, wanted=Recording(path).plan.wanted)
+    speed = options["speed"] if options["speed"] is not None else float(bool(options["command"]))
+    if options["command"] and not speed:
+        raise UsageError("--speed max: a command takes time; a number goes with one")
+    return playback(path, plan, say, {**options, "speed": speed, "loop": False})
+
+
+def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[bytes] | None, asked: float) -> Session:
+    """Of the metrics that were asked for, or the widest of SETS that there is."""
+    import cufall_py.recording  # noqa: F401  (takes as long as sampling takes to start, so meanwhile)
+    from cufall_py.session import Session
+
+    failed: CufallError | None = None
+    for metrics in SETS if by_default else (plan.wanted.metrics,):
+        try:
+            session = Session(
+                replace(plan, wanted=replace(plan.wanted, metrics=metrics)), say, process=process, asked=asked
+            )
+        except (UsageError, Unsupported) as error:
+            failed, process = failed or error, None
+            continue
+        if failed:
+            say(f"{failed}; recorded is {', '.join(metrics)}")
+        return session
+    assert failed
+    raise failed
+
+
+def _output(asked: str, force: bool, played: str) -> Path:
+    """Where the recording goes. Raises UsageError for a place that it cannot go to."""
+    path = _writable("-o", asked, force) if asked else _dated()
+    if played and path.exists() and os.path.exists(played) and path.samefile(played):
+        raise UsageError(f"-o {path}: is what is played")
+    return path
+
+
+def _dated() -> Path:
+    """A name that tells when, in the folder that this runs in."""
+    name, count = f"cufall-{time.strftime('%Y%m%d-%H%M%S')}", 1
+    while (path := Path(f"{name}-{count}{SUFFIX}" if count > 1 else f"{name}{SUFFIX}")).exists():
+        count += 1
+    return _writable("-o", str(path), force=False)
+
+
+def _writable(flag: str, name: str, force: bool) -> Path:
+    """The path, if a file can be written there. Raises UsageError."""
+    path = Path(name)
+    try:
+        is_there, is_file, is_folder = path.exists(), path.is_file(), path.is_dir()
+    except OSError as error:
+        raise UsageError(f"{flag} {name}: {error.strerror}") from None
+    if is_folder or name == "-":
+        raise UsageError(f"{flag} {name}: must be a file")
+    if is_file and not force:
+        raise UsageError(f"{flag} {name}: is there already; --force writes over it")
+    if not is_there and not path.parent.is_dir():
+        raise UsageError(f"{flag} {name}: {os.strerror(errno.ENOENT)}")
+    if not os.access(path if is_there else path.parent, os.W_OK):
+        raise UsageError(f"{flag} {name}: {os.strerror(errno.EACCES)}")
+    return path
+
+
+def _tell(result: Path | None, exit_code: int, why: str, path: Path | None) -> None:
+    """Write the result file, if one is wished for."""
+    if result:
+        where = str(path.absolute()) if path else None
+        document = {"schema": RESULT_SCHEMA, "exit_code": exit_code, "why": why, "path": where}
+        with writing(str(result)):
+            result.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
