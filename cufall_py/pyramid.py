@@ -22,12 +22,14 @@ from .samples import Floats, Fold, Ints, Samples, fold
 from .span_frames import summed_counters, within
 from .spans import Span, rounded_out
 
-BLOCK_ROWS = 32_768
+BLOCK_ROWS = 65_536
 """Samples of a GPU that are folded at once."""
 FACTOR = 4
 """Bins of a level that make one of the next."""
 FEWEST_BINS = 400
 """A level with so few has no further one."""
+ROUND = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+"""Times powers of ten: what the length of a bin can be."""
 READINGS = MetricSet(
     ("sm_mhz", "power_w"),
     tuple(
@@ -53,7 +55,7 @@ class Level:
     covered_ns: Floats
 
     def __len__(self) -> int:
-        return self.covered_ns.shape[1]
+        return int(self.covered_ns.shape[1])
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Pyramid:
 
 
 def bin_length_ns(length_ns: int, period_ns: float, most: int) -> int:
-    """The least of 1, 2, 5, 10, ... ns of which at most so many make the length, and no less than the period allows."""
+    """The least round number of which at most so many make the length; but no bin is shorter than samples are."""
     finest = _round(period_ns * 1.01, down=True) if period_ns > 0 else 1
     return max(finest, _round(length_ns / most))
 
@@ -115,8 +117,9 @@ class _Gpu:
         held, self._held, self._count = self._held, [], 0
         if not held:
             return
-        samples = _joined([rows.samples.values for rows in held], held)
-        told = _joined([np.stack([rows.sm_mhz, rows.power_w], axis=1) for rows in held], held)
+        start_ns, end_ns = (np.concatenate([getattr(r.samples, name) for r in held]) for name in ("start_ns", "end_ns"))
+        samples = Samples(start_ns, end_ns, _columnar([rows.samples.values for rows in held]))
+        told = Samples(start_ns, end_ns, _columnar_readings(held))
         ahead = forward(samples.start_ns, samples.end_ns, self._reached_ns)
         if not ahead.all():
             samples, told = samples[ahead], told[ahead]
@@ -139,8 +142,9 @@ class _Bins:
 
     def add(self, samples: Samples, spans: Sequence[Span]) -> None:
         """Take samples in order. What has no value in a counter counts as not measured."""
-        if not np.isfinite(samples.values).all():
-            samples = samples[np.isfinite(samples.values).all(axis=1)]
+        known: NDArray[np.bool_] = np.isfinite(samples.values).all(axis=1)
+        if not known.all():
+            samples = samples[known]
         for span in spans:
             if len(part := within(samples, span, self._summed)):
                 self._take(part)
@@ -148,7 +152,7 @@ class _Bins:
     def _take(self, samples: Samples) -> None:
         bin_ns = self.axis.bin_ns
         first, last = samples.start_ns // bin_ns, (samples.end_ns - 1) // bin_ns
-        whole = first == last
+        whole: NDArray[np.bool_] = first == last
         self.got += len(samples)
         if not whole.all():
             self._take_fold(fold(samples[~whole], bin_ns, self.of))
@@ -240,12 +244,15 @@ class _Columns:
             ]
 
 
-def _joined(values: Sequence[Floats], held: Sequence[Rows]) -> Samples:
-    """One batch of the rows' times and these values, of which each column lies together."""
-    columns = np.empty((values[0].shape[1], sum(map(len, values))))
-    np.concatenate(values, out=columns.T)
-    start_ns, end_ns = (np.concatenate([getattr(rows.samples, name) for rows in held]) for name in ("start_ns", "end_ns"))
-    return Samples(start_ns, end_ns, columns.T)
+def _columnar(batches: Sequence[Floats]) -> Floats:
+    """Batches (n, counters) as one, of which each column lies together."""
+    columns = np.empty((batches[0].shape[1], sum(map(len, batches))))
+    np.concatenate(batches, out=columns.T)
+    return columns.T
+
+
+def _columnar_readings(held: Sequence[Rows]) -> Floats:
+    return np.stack([np.concatenate([getattr(rows, name) for rows in held]) for name in READINGS.counters]).T
 
 
 def _steps(samples: Samples) -> Samples:
@@ -259,7 +266,7 @@ def _steps(samples: Samples) -> Samples:
 
 
 def _round(number: float, down: bool = False) -> int:
-    """The nearest of 1, 2, 5, 10, 20, ... that is no less, or no more."""
-    steps = sorted(k * 10**digits for k in (1, 2, 5) for digits in range(20))
+    """The nearest of 1, 2, ... 10, 12, 15, 20, ... 80, 100, 120, ... that is no less, or no more."""
+    steps: list[int] = [*range(1, 10), *(times * int(10.0**digits) for digits in range(18) for times in ROUND)]
     at = bisect_right(steps, number) - 1 if down else bisect_left(steps, number)
     return steps[max(at, 0)]

@@ -64,6 +64,7 @@ LAYERS: dict[str, str] = {
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve sources",
     "span_frames": "frames metrics outline samples spans",
+    "pyramid": "metrics outline recording_reader samples span_frames spans",
     "playback": "devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
     "resolve samples sources span_frames spans",
     "session": "*",
@@ -71,7 +72,9 @@ LAYERS: dict[str, str] = {
     "views.listing": "catalogue costs",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
+    "views.html_report": "metrics outline pyramid samples spans",
     "export.*": "frames metrics samples sources",
+    "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,
 but for the families. A family `a.*` may also import among itself. `cli` may import anything."""

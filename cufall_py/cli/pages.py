@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
-from cufall_py.errors import CufallError, InvalidMeasurement
+from cufall_py.errors import InvalidMeasurement
 from cufall_py.part import Part
+
+from . import STDOUT, writing
 
 if TYPE_CHECKING:
     from cufall_py.metrics import MetricSet
@@ -105,7 +106,7 @@ def shown(
 
 
 def write_html(what: Shown, path: str) -> None:
-    """Write the page to a file, or to stdout for `-`. Raises CufallError if that cannot be written."""
+    """Write the page to a file, or to stdout for `-`. Raises Unwritable if it takes no more."""
     from cufall_py.views.html_report import html_report, most_bins
 
     metrics, readings = what.pyramids(most_bins(len(what.sets), len(what.sets[0].metrics)))
@@ -149,15 +150,10 @@ def _page(what: Shown, metrics: Pyramid, readings: Pyramid) -> Page:
 
 
 def _write(path: str, pieces: Iterable[str]) -> None:
-    try:
-        with click.open_file(path, "wb") as plain, _compressed(plain, path) as file:
-            for piece in pieces:
-                file.write(piece.encode())
-    except BrokenPipeError:
-        raise  # the reader went away, which is an end of its own
-    except OSError as error:
-        raise CufallError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _compressed(file: IO[bytes], path: str) -> AbstractContextManager[IO[bytes]]:
-    return gzip.GzipFile(path, "wb", fileobj=file) if path.endswith(".gz") else nullcontext(file)
+    with writing(STDOUT if path == "-" else path), click.open_file(path, "wb") as file:
+        out = gzip.GzipFile("", "wb", fileobj=file) if path.endswith(".gz") else file
+        for piece in pieces:
+            out.write(piece.encode())
+        if out is not file:
+            out.close()
+        file.flush()

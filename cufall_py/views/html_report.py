@@ -24,12 +24,14 @@ from cufall_py.spans import Span
 FOLDER = Path(__file__).parent / "html"
 NOTHING = 65_535
 """A number in the page that stands for not measured; those below it are parts of the top of their plot."""
-PYRAMID_BYTES = 1_500_000
+PYRAMID_BYTES = 1_450_000
 """What the numbers of all levels may take in the page, so that the page stays under 2 MB."""
 BYTES_A_BIN = 3 * 2 * 4 / 3 * 4 / 3
 """Minimum, mean, maximum; in base64; with the levels above the finest."""
-MOST_MARKS = 2_000
+MOST_MARKS = 600
 """Regions, and gaps, that a page can hold: the longest ones."""
+LONGEST_NAME, LONGEST_TEXT = 60, 120
+"""Characters of a region that are kept."""
 READING_UNITS = {"sm_mhz": ("SM clock", "MHz"), "power_w": ("power", "W")}
 
 
@@ -84,10 +86,14 @@ def html_report(page: Page) -> str:
         "licence": _file("uplot/LICENSE").strip(),
         "uplot": _file("uplot/uPlot.iife.min.js"),
         "script": _file("page.js"),
-        # within a script element nothing but `<` can end it
-        "data": json.dumps(_document(page), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        "data": _script_json(_document(page)),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
+
+
+def _script_json(document: dict[str, Any]) -> str:
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c")  # within a script element nothing else can end it
 
 
 def _file(name: str) -> str:
@@ -107,7 +113,9 @@ def _document(page: Page) -> dict[str, Any]:
         "nothing": NOTHING,
         "gpus": [{"label": gpu.label, "name": gpu.name} for gpu in page.gpus],
         "plots": [*_metric_plots(page, seconds), *_reading_plots(page, seconds)],
-        "regions": [[name, seconds(r.start_ns), seconds(r.end_ns), r.text] for r, name in regions],
+        "regions": [
+            [name[:LONGEST_NAME], seconds(r.start_ns), seconds(r.end_ns), r.text[:LONGEST_TEXT]] for r, name in regions
+        ],
         "gaps": [[gpu, seconds(gap.start_ns), seconds(gap.end_ns)] for gap, gpu in gaps],
     }
 

@@ -21,9 +21,10 @@
   // ---- numbers of the page ----
 
   function decode(text) {
-    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const view = new DataView(bytes.buffer); // little-endian, on whatever machine
-    return Uint16Array.from({ length: bytes.length / 2 }, (_, k) => view.getUint16(2 * k, true));
+    const bytes = atob(text);
+    const out = new Uint16Array(bytes.length / 2);
+    for (let k = 0; k < out.length; k++) out[k] = bytes.charCodeAt(2 * k) | (bytes.charCodeAt(2 * k + 1) << 8);
+    return out;
   }
 
   /** One of 0 least, 1 mean, 2 greatest of a GPU's bin; NaN where nothing was measured. */
@@ -141,6 +142,7 @@
     const ratio = devicePixelRatio;
     clipped(u, (ctx, x, { left, top, width }) => {
       ctx.textBaseline = "middle";
+      ctx.textAlign = "left";
       ctx.font = `${12 * ratio}px system-ui, sans-serif`;
       doc.regions.forEach(([name, from, to], k) => {
         if (to < u.scales.x.min || u.scales.x.max < from) return;
@@ -170,27 +172,51 @@
 
   const isLog = (plot) => plot.unit === "%" && state.scale === "log";
 
-  /** The paths of a GPU: a stair of means, and a box from least to greatest for each bin. */
-  function paths(panel, gpu) {
+  /** Where a panel's values lie on its canvas; on a logarithmic scale nothing lies at its least. */
+  function heights(u, panel) {
+    const floor = isLog(panel.plot) ? LEAST_PERCENT : -Infinity;
+    return (v) => u.valToPos(Math.max(v, floor), "y", true);
+  }
+
+  /** Call with each bin that is seen and was measured, and whether the one before was too. */
+  function eachBin(u, panel, gpu, act) {
+    const { plot, level } = panel, x = across(u);
+    const first = Math.max(0, binAt(level, u.scales.x.min)), last = Math.min(level.bins - 1, binAt(level, u.scales.x.max));
+    let joined = false;
+    for (let k = first; k <= last; k++) {
+      const known = !Number.isNaN(value(plot, level, gpu, 1, k));
+      if (known) act(k, x(level.start + k * level.bin), x(level.start + (k + 1) * level.bin), joined);
+      joined = known;
+    }
+  }
+
+  /** Boxes from the least to the greatest sample of each bin, below all lines; fainter the more GPUs there are. */
+  function drawBands(u, panel) {
+    const many = state.gpus.filter(Boolean).length, y = heights(u, panel), { plot, level } = panel;
+    clipped(u, (ctx) => {
+      ctx.globalAlpha = Math.max(0.06, 0.26 / Math.sqrt(many));
+      state.gpus.forEach((on, gpu) => {
+        if (!on) return;
+        ctx.fillStyle = colourOf(gpu);
+        eachBin(u, panel, gpu, (k, from, to) => {
+          const high = y(value(plot, level, gpu, 2, k)), low = y(value(plot, level, gpu, 0, k));
+          const left = Math.round(from); // whole pixels: boxes beside each other leave no seam
+          if (low - high > 0.5) ctx.fillRect(left, high, Math.max(Math.round(to) - left, 1), low - high);
+        });
+      });
+    });
+  }
+
+  /** The line of a GPU: a stair of means, broken where nothing was measured. */
+  function stair(panel, gpu) {
     return (u) => {
-      const { plot } = panel, level = panel.level;
-      const stroke = new Path2D(), fill = new Path2D(), x = across(u);
-      const floor = isLog(plot) ? LEAST_PERCENT : -Infinity;
-      const y = (v) => u.valToPos(Math.max(v, floor), "y", true);
-      const first = Math.max(0, binAt(level, u.scales.x.min));
-      const last = Math.min(level.bins - 1, binAt(level, u.scales.x.max));
-      let joined = false;
-      for (let k = first; k <= last; k++) {
-        const mean = value(plot, level, gpu, 1, k);
-        if (Number.isNaN(mean)) { joined = false; continue; }
-        const a = x(level.start + k * level.bin), b = x(level.start + (k + 1) * level.bin), at = y(mean);
-        if (joined) stroke.lineTo(a, at); else stroke.moveTo(a, at);
-        stroke.lineTo(b, at);
-        joined = true;
-        const high = y(value(plot, level, gpu, 2, k)), low = y(value(plot, level, gpu, 0, k));
-        fill.rect(a, high, Math.max(b - a, 1), Math.max(low - high, 0));
-      }
-      return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
+      const stroke = new Path2D(), y = heights(u, panel);
+      eachBin(u, panel, gpu, (k, from, to, joined) => {
+        const at = y(value(panel.plot, panel.level, gpu, 1, k));
+        if (joined) stroke.lineTo(from, at); else stroke.moveTo(from, at);
+        stroke.lineTo(to, at);
+      });
+      return { stroke, fill: null, clip: null, band: null, gaps: null, flags: 0 };
     };
   }
 
@@ -274,14 +300,14 @@
         label: gpu.label,
         show: state.gpus[k],
         stroke: colourOf(k),
-        fill: colourOf(k) + "2e",
         width: 1.25,
         dash: k < COLOURS.length / 2 ? undefined : [6, 3],
-        paths: paths(panel, k),
+        paths: stair(panel, k),
         points: { show: false },
       }))],
       hooks: {
         drawClear: lane ? [] : [shadeRegions],
+        drawAxes: lane ? [] : [(u) => drawBands(u, panel)],
         draw: lane ? [drawLane] : [],
         setSelect: [(u) => {
           // a drag is told to every plot: only that under the pointer acts on it
@@ -524,6 +550,7 @@
   doc.plots.forEach(add);
   buildAll();
   switches();
+  queueMicrotask(() => performance.mark("drawn")); // uPlot draws in microtasks that were queued before
   let resizing = 0;
   addEventListener("resize", () => { resizing ||= requestAnimationFrame(() => { resizing = 0; fit(); }); });
   addEventListener("beforeprint", () => fit(680));
