@@ -9,7 +9,7 @@ every level. A bin of which nothing was measured is NaN.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .metrics import TIME, Metric, MetricSet
 from .outline import forward
+from .recording import READINGS
 from .recording_reader import Rows
 from .samples import Floats, Fold, Ints, Samples, fold
 from .span_frames import summed_counters, within
@@ -30,14 +31,6 @@ FEWEST_BINS = 400
 """A level with so few has no further one."""
 ROUND = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
 """Times powers of ten: what the length of a bin can be."""
-READINGS = MetricSet(
-    ("sm_mhz", "power_w"),
-    tuple(
-        Metric(name, name, (name,), TIME, peak=1.0, bounded=False, plain=True, rate=True)
-        for name in ("sm_mhz", "power_w")
-    ),
-)
-"""What NVML told, as metrics that are weighted by time."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,8 @@ def bin_length_ns(length_ns: int, period_ns: float, most: int) -> int:
 def pyramids(
     rows: Iterable[Rows], sets: Sequence[MetricSet], spans: Sequence[Span], bin_ns: int
 ) -> tuple[Pyramid, Pyramid]:
-    """Of the metrics (`sets`, a GPU each, made of the counters that its rows have), and of READINGS.
+    """Of the metrics (`sets`, a GPU each, made of the counters that its rows have), and of NVML's readings, which are
+    weighted by time (SM clock in MHz, power in W).
 
     `spans` (apart, in order, at least one) are the times that are meant, `bin_ns` the length of the finest bins. Rows
     that begin before others of their GPU ended are left out, for a clock was set back.
@@ -88,7 +82,7 @@ def pyramids(
         gpus[item.gpu].add(item)
     for gpu in gpus:
         gpu.flush()
-    return _pyramid([gpu.metrics for gpu in gpus]), _pyramid([gpu.readings for gpu in gpus])
+    return _pyramid([[gpu.metrics] for gpu in gpus]), _pyramid([gpu.readings for gpu in gpus])
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,8 @@ class _Gpu:
     """Collects the rows of one GPU, and folds them a block at a time."""
 
     def __init__(self, metrics: MetricSet, spans: Sequence[Span], axis: _Axis) -> None:
-        self.metrics, self.readings = _Bins(metrics, axis), _Bins(READINGS, axis)
+        self.metrics = _Bins(metrics, axis)
+        self.readings = [_Bins(_as_metric(name), axis) for name in READINGS]  # each is known when it is
         self._spans, self._reached_ns = spans, 0
         self._held: list[Rows] = []
         self._count = 0
@@ -119,14 +114,14 @@ class _Gpu:
             return
         start_ns, end_ns = (np.concatenate([getattr(r.samples, name) for r in held]) for name in ("start_ns", "end_ns"))
         samples = Samples(start_ns, end_ns, _columnar([rows.samples.values for rows in held]))
-        told = Samples(start_ns, end_ns, _columnar_readings(held))
-        ahead = forward(samples.start_ns, samples.end_ns, self._reached_ns)
-        if not ahead.all():
-            samples, told = samples[ahead], told[ahead]
-        if len(samples):
-            self._reached_ns = int(samples.end_ns[-1])
-            self.metrics.add(samples, self._spans)
-            self.readings.add(_steps(told), self._spans)
+        ahead = forward(start_ns, end_ns, self._reached_ns)
+        if not ahead.any():
+            return
+        self._reached_ns = int(end_ns[ahead][-1])
+        self.metrics.add(samples if ahead.all() else samples[ahead], self._spans)
+        for name, reading in zip(READINGS, self.readings, strict=True):
+            told = np.concatenate([getattr(rows, name) for rows in held])
+            reading.add(_steps(start_ns[ahead], end_ns[ahead], told[ahead]), self._spans)
 
 
 class _Bins:
@@ -142,7 +137,7 @@ class _Bins:
 
     def add(self, samples: Samples, spans: Sequence[Span]) -> None:
         """Take samples in order. What has no value in a counter counts as not measured."""
-        known: NDArray[np.bool_] = np.isfinite(samples.values).all(axis=1)
+        known = np.isfinite(samples.values.sum(axis=1))
         if not known.all():
             samples = samples[known]
         for span in spans:
@@ -152,7 +147,7 @@ class _Bins:
     def _take(self, samples: Samples) -> None:
         bin_ns = self.axis.bin_ns
         first, last = samples.start_ns // bin_ns, (samples.end_ns - 1) // bin_ns
-        whole: NDArray[np.bool_] = first == last
+        whole = np.equal(first, last)
         self.got += len(samples)
         if not whole.all():
             self._take_fold(fold(samples[~whole], bin_ns, self.of))
@@ -197,24 +192,28 @@ class _Bins:
         return out
 
 
-def _pyramid(gpus: list[_Bins]) -> Pyramid:
-    got = np.array([gpu.got for gpu in gpus])
+def _pyramid(gpus: list[list[_Bins]]) -> Pyramid:
+    """Of what each GPU has, in one or several sets whose metrics are put side by side."""
+    got = np.array([sets[0].got for sets in gpus])
+    whole = _level([[bins.in_all() for bins in sets] for sets in gpus])
     levels = [_level(gpus)]
     while len(levels[-1]) > FEWEST_BINS:
-        gpus = [gpu.coarser(FACTOR) for gpu in gpus]
+        gpus = [[bins.coarser(FACTOR) for bins in sets] for sets in gpus]
         levels.append(_level(gpus))
-    return Pyramid(levels, _level([gpu.in_all() for gpu in gpus]), got)
+    return Pyramid(levels, whole, got)
 
 
-def _level(gpus: list[_Bins]) -> Level:
-    axis = gpus[0].axis
+def _level(gpus: list[list[_Bins]]) -> Level:
+    def stacked(of: Callable[[_Bins], Floats]) -> Floats:
+        return np.stack([np.concatenate([of(bins) for bins in sets], axis=1) for sets in gpus])
+
     return Level(
-        axis.start_ns,
-        axis.bin_ns,
-        np.stack([gpu.of.ratios(gpu.totals) for gpu in gpus]),
-        np.stack([gpu.minimum for gpu in gpus]),
-        np.stack([gpu.maximum for gpu in gpus]),
-        np.stack([gpu.totals[:, -1] for gpu in gpus]),
+        gpus[0][0].axis.start_ns,
+        gpus[0][0].axis.bin_ns,
+        stacked(lambda bins: bins.of.ratios(bins.totals)),
+        stacked(lambda bins: bins.minimum),
+        stacked(lambda bins: bins.maximum),
+        np.stack([sets[0].totals[:, -1] for sets in gpus]),
     )
 
 
@@ -251,18 +250,17 @@ def _columnar(batches: Sequence[Floats]) -> Floats:
     return columns.T
 
 
-def _columnar_readings(held: Sequence[Rows]) -> Floats:
-    return np.stack([np.concatenate([getattr(rows, name) for rows in held]) for name in READINGS.counters]).T
-
-
-def _steps(samples: Samples) -> Samples:
-    """Neighbours that join and have the same values made one: readings change five times a second."""
-    last = samples.start_ns[1:] != samples.end_ns[:-1]
-    for column in samples.values.T:
-        last |= (column[1:] != column[:-1]) & ~(np.isnan(column[1:]) & np.isnan(column[:-1]))
-    ends = np.append(np.flatnonzero(last), len(samples) - 1)
+def _steps(start_ns: Ints, end_ns: Ints, told: Floats) -> Samples:
+    """Readings (n,) as samples, neighbours that join and are the same made one: they change five times a second."""
+    same = (told[1:] == told[:-1]) | np.isnan(told[1:]) & np.isnan(told[:-1])
+    ends = np.append(np.flatnonzero(~(same & (start_ns[1:] == end_ns[:-1]))), len(told) - 1)
     begins = np.append(0, ends[:-1] + 1)
-    return Samples(samples.start_ns[begins], samples.end_ns[ends], samples.values[begins])
+    return Samples(start_ns[begins], end_ns[ends], told[begins, None])
+
+
+def _as_metric(reading: str) -> MetricSet:
+    metric = Metric(reading, reading, (reading,), TIME, peak=1.0, bounded=False, plain=True, rate=True)
+    return MetricSet((reading,), (metric,))
 
 
 def _round(number: float, down: bool = False) -> int:

@@ -64,7 +64,7 @@ LAYERS: dict[str, str] = {
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve sources",
     "span_frames": "frames metrics outline samples spans",
-    "pyramid": "metrics outline recording_reader samples span_frames spans",
+    "pyramid": "metrics outline recording recording_reader samples span_frames spans",
     "playback": "devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
     "resolve samples sources span_frames spans",
     "session": "*",

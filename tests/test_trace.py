@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_slices_of_a_thread_do_not_overlap(tmp_path: Path) -> None:
             lanes[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     assert sum(map(len, lanes.values())) == 4
     for lane in lanes.values():
-        assert all(end <= start for (_, end), (start, _) in zip(lane, lane[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in pairwise(lane))
 
 
 def test_every_sample_is_there_to_the_nanosecond(tmp_path: Path) -> None:
@@ -147,5 +148,5 @@ def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     what = shown(Recording(phases(tmp_path / "run.cufall")), "run")
     with pytest.raises(Unwritable, match=r"^cannot write .*: No such file or directory$"):
         write_trace(what, str(tmp_path / "none" / "trace.json"))
-    with pytest.raises(Unwritable, match="^cannot write /dev/full: No space left on device$"):
+    with pytest.raises(Unwritable, match=r"^cannot write /dev/full: No space left on device$"):
         write_trace(what, "/dev/full")

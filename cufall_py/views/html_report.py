@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cufall_py.metrics import Metric
 from cufall_py.outline import Region
-from cufall_py.pyramid import READINGS, Level, Pyramid
+from cufall_py.pyramid import Level, Pyramid
 from cufall_py.samples import Floats
 from cufall_py.spans import Span
 
@@ -32,7 +32,8 @@ MOST_MARKS = 600
 """Regions, and gaps, that a page can hold: the longest ones."""
 LONGEST_NAME, LONGEST_TEXT = 60, 120
 """Characters of a region that are kept."""
-READING_UNITS = {"sm_mhz": ("SM clock", "MHz"), "power_w": ("power", "W")}
+READING_UNITS = (("SM clock", "MHz"), ("power", "W"))
+"""Of the readings, in their order."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ class Gap:
 
 @dataclass(frozen=True)
 class Page:
-    """What is shown. `metrics` are the columns of `pyramid`, those of `readings` are READINGS; `spans` is the part of
-    the recording that is meant, `begin_ns` when the recording began, from which seconds are counted."""
+    """What is shown. `metrics` are the columns of `pyramid`, SM clock and power those of `readings`.
+
+    `spans` is the part of the recording that is meant, `begin_ns` when the recording began: seconds count from there.
+    """
 
     title: str
     gpus: Sequence[Gpu]
@@ -73,7 +76,7 @@ class Page:
 
 def most_bins(gpus: int, metrics: int) -> int:
     """How many bins the finest level may have, that a page of so many of both stays small enough."""
-    return max(1, int(PYRAMID_BYTES / BYTES_A_BIN / (gpus * (metrics + len(READINGS.metrics)))))
+    return max(1, int(PYRAMID_BYTES / BYTES_A_BIN / (gpus * (metrics + len(READING_UNITS)))))
 
 
 def html_report(page: Page) -> str:
@@ -144,14 +147,18 @@ def _metric_plots(page: Page, seconds: _Seconds) -> list[dict[str, Any]]:
 
 
 def _reading_plots(page: Page, seconds: _Seconds) -> list[dict[str, Any]]:
-    """Only of what is known of a GPU."""
     out = []
-    for k, metric in enumerate(READINGS.metrics):
-        label, unit = READING_UNITS[metric.label]
-        if not np.isnan(page.readings.whole.mean[:, 0, k]).all():
-            plot = {"label": label, "unit": unit, "formula": "read by NVML", "full": 0}
-            out.append({**plot, **_series(page.readings, k, 1.0, seconds)})
+    for k in _known_readings(page):
+        label, unit = READING_UNITS[k]
+        plot = {"label": label, "unit": unit, "formula": "read by NVML", "full": 0}
+        out.append({**plot, **_series(page.readings, k, 1.0, seconds)})
     return out
+
+
+def _known_readings(page: Page) -> list[int]:
+    """Those that some GPU has."""
+    whole = page.readings.whole.mean
+    return [k for k in range(len(READING_UNITS)) if not np.isnan(whole[:, 0, k]).all()]
 
 
 def _series(pyramid: Pyramid, metric: int, scale: float, seconds: _Seconds) -> dict[str, Any]:
@@ -192,7 +199,9 @@ def _facts(page: Page) -> list[str]:
     lost_ns = sum(gap.end_ns - gap.start_ns for gap in page.gaps)
     if page.gaps:
         lost = sum(gap.samples for gap in page.gaps)
-        out.append(f"{len(page.gaps):,} gaps of a GPU, {lost_ns / 1e9:,.3f} s, {lost:,} samples")
+        out.append(
+            f"{len(page.gaps):,} gap{'s' * (len(page.gaps) > 1)} of a GPU, {lost_ns / 1e9:,.3f} s, {lost:,} samples"
+        )
     hidden = sum(map(len, page.regions.values())) - MOST_MARKS
     return [*out, *([f"the {MOST_MARKS:,} longest regions; {hidden:,} are not drawn"] if hidden > 0 else [])]
 
@@ -211,9 +220,9 @@ def _time(ns: float) -> str:
 
 def _summary(page: Page) -> str:
     """A row a GPU: how much was measured, and of each metric mean and greatest sample."""
-    readings = [k for k in range(len(READINGS.metrics)) if not np.isnan(page.readings.whole.mean[:, 0, k]).all()]
+    readings = _known_readings(page)
     heads = [m.label for m in page.metrics]
-    units = [READING_UNITS[READINGS.metrics[k].label] for k in readings]
+    units = [READING_UNITS[k] for k in readings]
     first = "".join(f'<th colspan="2" scope="colgroup">{html.escape(head)}</th>' for head in heads)
     first += "".join(f'<th scope="col">{name}</th>' for name, _ in units)
     second = "<th>mean</th><th>max</th>" * len(heads) + "".join(f"<th>mean {unit}</th>" for _, unit in units)

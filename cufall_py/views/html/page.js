@@ -288,7 +288,7 @@
     const height = lane ? 22 + ROWS * 20 + (doc.gaps.length ? 8 : 0) + 4 : panel.plot.unit === "%" ? 208 : 130;
     return {
       width, height,
-      padding: [lane ? 0 : 8, 12, 0, lane ? 58 : 0],
+      padding: [lane ? 0 : 8, 30, 0, lane ? 58 : 0],
       legend: { show: false },
       cursor: CURSOR,
       scales: {
@@ -386,7 +386,6 @@
   }
 
   function startMove(u, event) {
-    event.preventDefault();
     let last = event.clientX;
     const drag = (e) => { move((last - e.clientX) / u.over.clientWidth); last = e.clientX; };
     const end = () => { removeEventListener("mousemove", drag); removeEventListener("mouseup", end); };
