@@ -227,7 +227,13 @@ def test_it_prints_in_black_on_white_without_its_switches(tab: chromium.Tab) -> 
     assert tab.run(PAPER) == "rgb(255, 255, 255)"
     assert tab.run("document.querySelector('.tools').offsetParent") is None
     tab.call("Emulation.setEmulatedMedia", media="")
+    tab.run("addEventListener('afterprint', () => { window.printed = cufall.panels[1].chart.width; })")
+    tab.run("addEventListener('beforeprint', () => { window.theme = document.documentElement.dataset.theme; })")
     assert tab.pdf().startswith(b"%PDF")
+    tab.settle()
+    assert tab.run("theme") == "light"
+    assert tab.run("document.documentElement.dataset.theme") == ""
+    assert tab.run("printed") > 680  # as wide as the window again
 
 
 def test_without_chromium_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -458,6 +458,8 @@
 
   // ---- switches ----
 
+  const themed = (theme) => { document.documentElement.dataset.theme = theme === "auto" ? "" : theme; };
+
   function button(parent, text, pressed, act, colour) {
     const out = make("button", "", undefined);
     out.type = "button";
@@ -500,7 +502,7 @@
     button(el("move"), "all", undefined, () => setView(BEGIN, END));
     const THEMES = ["auto", "light", "dark"];
     const theme = () => {
-      document.documentElement.dataset.theme = state.theme === "auto" ? "" : state.theme;
+      themed(state.theme);
       el("theme").textContent = `theme: ${state.theme}`;
       panels.forEach((panel) => panel.chart?.redraw(false));
     };
@@ -552,7 +554,10 @@
   queueMicrotask(() => performance.mark("drawn")); // uPlot draws in microtasks that were queued before
   let resizing = 0;
   addEventListener("resize", () => { resizing ||= requestAnimationFrame(() => { resizing = 0; fit(); }); });
-  addEventListener("beforeprint", () => fit(680));
-  addEventListener("afterprint", () => fit());
+  addEventListener("beforeprint", () => {
+    themed("light");
+    fit(Math.max(680, Math.ceil(0.8 * document.querySelector("table").offsetWidth))); // the table's letters are smaller there
+  });
+  addEventListener("afterprint", () => { themed(state.theme); fit(); });
   window.cufall = { state, panels, setView, zoom, move }; // for who looks at it from outside, such as its test
 })();
