@@ -153,7 +153,7 @@ def _write(path: str, pieces: Iterable[str]) -> None:
     with writing(STDOUT if path == "-" else path), click.open_file(path, "wb") as file:
         out = gzip.GzipFile("", "wb", fileobj=file) if path.endswith(".gz") else file
         for piece in pieces:
-            out.write(piece.encode())
+            out.write(piece.encode(errors="replace"))  # a name may hold half a character
         if out is not file:
             out.close()
         file.flush()
