@@ -14,7 +14,7 @@ from .plan import Plan
 from .recording import RecordingWriter
 from .recording_reader import Rows
 from .sources import Opened
-from .span_frames import summed, touching, within
+from .span_frames import summed_counters, touching, within
 from .spans import Span, common
 
 NOT_COPIED = ("start", "end", "cost", REGION_BEGIN, REGION_END)
@@ -39,7 +39,7 @@ class Copy:
     ) -> None:
         self._writer = RecordingWriter(path, opened, plan, force=force, live=False)
         self._columns, self._spans = [list(places) for places in columns], list(spans)
-        self._summed = [summed(o.metrics) for o in opened]
+        self._summed = [summed_counters(o.metrics) for o in opened]
         self._regions = deque(_region_events(regions, self._spans))
         self._marks = SimpleQueue[Event]()
         self._waiting: deque[tuple[int | None, Rows | Event]] = deque()

@@ -117,6 +117,8 @@ def regions(marks: Iterable[Event], start_ns: int, end_ns: int) -> dict[str, lis
 
 
 def _pieces(start_ns: Ints, end_ns: Ints) -> list[Span]:
+    if end_ns[-1] - start_ns[0] <= LONGEST_HOLE_NS:  # too short to have one, as nearly all are
+        return [(int(start_ns[0]), int(end_ns[-1]))]
     cuts = (np.flatnonzero(start_ns[1:] - end_ns[:-1] > LONGEST_HOLE_NS) + 1).tolist()
     edges = zip([0, *cuts], [*cuts, len(start_ns)], strict=True)
     return [(int(start_ns[a]), int(end_ns[b - 1])) for a, b in edges]

@@ -40,7 +40,7 @@ class SpanFramer:
         self._spans = list(spans)
         self._starts, self._ends = (np.array([span[k] for span in spans], np.int64) for k in (0, 1))
         self._whole = deque(rounded_out(spans, frame_ns))
-        self._summed = [summed(metrics) for metrics in sets]
+        self._summed = [summed_counters(metrics) for metrics in sets]
         self._left, self._reached_ns = list(counts), [0] * len(sets)
         self._expected = frame_ns / np.array(periods_ns)
         self.behind = 0
@@ -94,6 +94,8 @@ class SpanFramer:
 def within(samples: Samples, span: Span, summed: NDArray[np.bool_]) -> Samples:
     """What of samples (in order) lies in a span; of one that straddles its edge a share of its `summed` counters."""
     part = samples[touching(samples, span)]
+    if not len(part) or (span[0] <= part.start_ns[0] and part.end_ns[-1] <= span[1]):
+        return part
     start, end = np.maximum(part.start_ns, span[0]), np.minimum(part.end_ns, span[1])
     share: Floats = (end - start) / (part.end_ns - part.start_ns)
     return Samples(start, end, np.where(summed, part.values * share[:, None], part.values))
@@ -112,7 +114,7 @@ def _runs(samples: Samples) -> list[Samples]:
     return [samples[a:b] for a, b in pairwise(edges) if a < b]
 
 
-def summed(metrics: MetricSet) -> NDArray[np.bool_]:
+def summed_counters(metrics: MetricSet) -> NDArray[np.bool_]:
     """Which counters add up over time: not those that are rates."""
     rates = {metric.counters[0] for metric in metrics.metrics if metric.rate}
     return np.array([name not in rates for name in metrics.counters], bool)

@@ -66,6 +66,7 @@ LAYERS: dict[str, str] = {
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve sources",
     "span_frames": "frames metrics outline samples spans",
+    "pyramid": "metrics outline recording recording_reader samples span_frames spans",
     "copying": "outline plan recording recording_reader sources span_frames spans",
     "recorder": "child errors marks outline",
     "playback": "copying devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
@@ -75,7 +76,9 @@ LAYERS: dict[str, str] = {
     "views.listing": "catalogue costs",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
+    "views.html_report": "metrics outline pyramid samples spans",
     "export.*": "frames metrics samples sources",
+    "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,
 but for the families. A family `a.*` may also import among itself. `cli` may import anything."""

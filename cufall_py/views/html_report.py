@@ -1,0 +1,259 @@
+"""A recording as one HTML page that needs nothing else: its pyramid, regions and gaps, drawn by a script within it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cufall_py.metrics import Metric
+from cufall_py.outline import Region
+from cufall_py.pyramid import Level, Pyramid
+from cufall_py.samples import Floats
+from cufall_py.spans import Span
+
+FOLDER = Path(__file__).parent / "html"
+NOTHING = 65_535
+"""A number in the page that stands for not measured; those below it are parts of the top of their plot."""
+PYRAMID_BYTES = 1_450_000
+"""What the numbers of all levels may take in the page, so that the page stays under 2 MB."""
+BYTES_A_BIN = 3 * 2 * 4 / 3 * 4 / 3
+"""Minimum, mean, maximum; in base64; with the levels above the finest."""
+MOST_MARKS = 600
+"""Regions, and gaps, that a page can hold: the longest ones."""
+LONGEST_NAME, LONGEST_TEXT = 60, 120
+"""Characters of a region that are kept."""
+READING_UNITS = (("SM clock", "MHz"), ("power", "W"))
+"""Of the readings, in their order."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as a person reads of it. `period_ns`: the period its samples come in."""
+
+    label: str
+    name: str
+    period_ns: float
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Where nothing was measured of the GPU at position `gpu`."""
+
+    gpu: int
+    start_ns: int
+    end_ns: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is shown. `metrics` are the columns of `pyramid`, SM clock and power those of `readings`.
+
+    `spans` is the part of the recording that is meant, `begin_ns` when the recording began: seconds count from there.
+    """
+
+    title: str
+    gpus: Sequence[Gpu]
+    metrics: Sequence[Metric]
+    pyramid: Pyramid
+    readings: Pyramid
+    begin_ns: int
+    spans: Sequence[Span]
+    regions: dict[str, list[Region]] = field(default_factory=dict)
+    gaps: Sequence[Gap] = ()
+    notes: Sequence[str] = ()
+
+
+def most_bins(gpus: int, metrics: int) -> int:
+    """How many bins the finest level may have, that a page of so many of both stays small enough."""
+    return max(1, int(PYRAMID_BYTES / BYTES_A_BIN / (gpus * (metrics + len(READING_UNITS)))))
+
+
+def html_report(page: Page) -> str:
+    """The page, as text in UTF-8."""
+    parts = {
+        "title": html.escape(page.title),
+        "facts": "".join(f"<li>{html.escape(fact)}</li>" for fact in [*_facts(page), *page.notes]),
+        "summary": _summary(page),
+        "style": _file("uplot/uPlot.min.css") + _file("page.css"),
+        "licence": _file("uplot/LICENSE").strip(),
+        "uplot": _file("uplot/uPlot.iife.min.js"),
+        "script": _file("page.js"),
+        "data": _script_json(_document(page)),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
+
+
+def _script_json(document: dict[str, Any]) -> str:
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c")  # within a script element nothing else can end it
+
+
+def _file(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def _document(page: Page) -> dict[str, Any]:
+    """What the script draws. Times are seconds from the begin of the recording."""
+    start_ns, end_ns = page.spans[0][0], page.spans[-1][1]
+    seconds = _Seconds(page.begin_ns)
+    regions = [(r, name) for name, times in page.regions.items() for r in times]
+    regions = _longest([(r, name) for r, name in regions if r.start_ns < end_ns and start_ns < r.end_ns])
+    gaps = _longest([(gap, gap.gpu) for gap in page.gaps if gap.start_ns < end_ns and start_ns < gap.end_ns])
+    return {
+        "begin_ms": page.begin_ns / 1e6,
+        "view": [seconds(start_ns), seconds(end_ns)],
+        "nothing": NOTHING,
+        "gpus": [{"label": gpu.label, "name": gpu.name} for gpu in page.gpus],
+        "plots": [*_metric_plots(page, seconds), *_reading_plots(page, seconds)],
+        "regions": [
+            [name[:LONGEST_NAME], seconds(r.start_ns), seconds(r.end_ns), r.text[:LONGEST_TEXT]] for r, name in regions
+        ],
+        "gaps": [[gpu, seconds(gap.start_ns), seconds(gap.end_ns)] for gap, gpu in gaps],
+    }
+
+
+@dataclass(frozen=True)
+class _Seconds:
+    begin_ns: int
+
+    def __call__(self, ns: int) -> float:
+        return (ns - self.begin_ns) / 1e9
+
+
+def _longest(marks: list[Any]) -> list[Any]:
+    """In order of time."""
+    kept = sorted(marks, key=lambda mark: mark[0].start_ns - mark[0].end_ns)[:MOST_MARKS]
+    return sorted(kept, key=lambda mark: (mark[0].start_ns, -mark[0].end_ns))
+
+
+def _metric_plots(page: Page, seconds: _Seconds) -> list[dict[str, Any]]:
+    out = []
+    for k, metric in enumerate(page.metrics):
+        scale, unit = (1.0, "") if metric.plain else (100.0, "%")
+        plot = {"label": metric.label, "unit": unit, "formula": metric.formula, "full": 0 if metric.plain else 100}
+        out.append({**plot, **_series(page.pyramid, k, scale, seconds)})
+    return out
+
+
+def _reading_plots(page: Page, seconds: _Seconds) -> list[dict[str, Any]]:
+    out = []
+    for k in _known_readings(page):
+        label, unit = READING_UNITS[k]
+        plot = {"label": label, "unit": unit, "formula": "read by NVML", "full": 0}
+        out.append({**plot, **_series(page.readings, k, 1.0, seconds)})
+    return out
+
+
+def _known_readings(page: Page) -> list[int]:
+    """Those that some GPU has."""
+    whole = page.readings.whole.mean
+    return [k for k in range(len(READING_UNITS)) if not np.isnan(whole[:, 0, k]).all()]
+
+
+def _series(pyramid: Pyramid, metric: int, scale: float, seconds: _Seconds) -> dict[str, Any]:
+    """A metric of every GPU at every level: `top` is what the number before NOTHING stands for."""
+    top = _top(pyramid.whole.maximum[:, 0, metric], scale)
+    levels = [
+        {
+            "start": seconds(level.start_ns),
+            "bin": level.bin_ns / 1e9,
+            "bins": len(level),
+            "data": base64.b64encode(_quantised(level, metric, scale / top).tobytes()).decode("ascii"),
+        }
+        for level in pyramid.levels
+    ]
+    return {"top": top, "levels": levels}
+
+
+def _top(maxima: Floats, scale: float) -> float:
+    known = maxima[np.isfinite(maxima)] * scale
+    return max(100.0 if scale == 100.0 else 1e-9, float(known.max(initial=0.0)))
+
+
+def _quantised(level: Level, metric: int, scale: float) -> NDArray[np.uint16]:
+    """(gpus, 3, bins) of minimum, mean and maximum."""
+    values = np.stack([of[:, :, metric] for of in (level.minimum, level.mean, level.maximum)], axis=1)
+    parts = np.rint(np.clip(np.nan_to_num(values) * scale, 0, 1) * (NOTHING - 1))
+    return np.where(np.isnan(values), NOTHING, parts).astype("<u2")
+
+
+def _facts(page: Page) -> list[str]:
+    length_s = sum(end - start for start, end in page.spans) / 1e9
+    finest = page.pyramid.levels[0].bin_ns
+    periods = sorted({gpu.period_ns for gpu in page.gpus if gpu.period_ns > 0})
+    out = [f"{length_s:,.3f} s", _names(page.gpus), f"{int(page.pyramid.got.sum()):,} samples"]
+    if periods:
+        out.append(f"one every {_time(periods[0])}" + (f" to {_time(periods[-1])}" if len(periods) > 1 else ""))
+    out.append(f"finest bins {_time(finest)}: what is shorter is their minimum or maximum")
+    lost_ns = sum(gap.end_ns - gap.start_ns for gap in page.gaps)
+    if page.gaps:
+        lost = sum(gap.samples for gap in page.gaps)
+        out.append(
+            f"{len(page.gaps):,} gap{'s' * (len(page.gaps) > 1)} of a GPU, {lost_ns / 1e9:,.3f} s, {lost:,} samples"
+        )
+    hidden = sum(map(len, page.regions.values())) - MOST_MARKS
+    return [*out, *([f"the {MOST_MARKS:,} longest regions; {hidden:,} are not drawn"] if hidden > 0 else [])]
+
+
+def _names(gpus: Sequence[Gpu]) -> str:
+    names = sorted({gpu.name for gpu in gpus})
+    return f"{len(gpus)} × {names[0]}" if len(names) == 1 else f"{len(gpus)} GPUs ({', '.join(names)})"
+
+
+def _time(ns: float) -> str:
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= 0.9995 * size:
+            return f"{ns / size:.4g} {unit}"
+    return f"{ns:.4g} ns"
+
+
+def _summary(page: Page) -> str:
+    """A row a GPU: how much was measured, and of each metric mean and greatest sample."""
+    readings = _known_readings(page)
+    heads = [m.label for m in page.metrics]
+    units = [READING_UNITS[k] for k in readings]
+    first = "".join(f'<th colspan="2" scope="colgroup">{html.escape(head)}</th>' for head in heads)
+    first += "".join(f'<th scope="col">{name}</th>' for name, _ in units)
+    second = "<th>mean</th><th>max</th>" * len(heads) + "".join(f"<th>mean {unit}</th>" for _, unit in units)
+    wanted_ns = sum(end - start for start, end in page.spans)
+    rows = [_row(page, k, wanted_ns, readings) for k in range(len(page.gpus))]
+    head = f'<tr><th rowspan="2">GPU</th><th rowspan="2">measured</th>{first}</tr><tr>{second}</tr>'
+    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _row(page: Page, gpu: int, wanted_ns: int, readings: Sequence[int]) -> str:
+    whole = page.pyramid.whole
+    cells = [f"{math.floor(1000 * whole.covered_ns[gpu, 0] / wanted_ns) / 10:.1f} %"]
+    for k, metric in enumerate(page.metrics):
+        show = _number if metric.plain else _percent
+        cells += [show(float(whole.mean[gpu, 0, k])), show(float(whole.maximum[gpu, 0, k]))]
+    cells += [_whole_number(float(page.readings.whole.mean[gpu, 0, k])) for k in readings]
+    of = page.gpus[gpu]
+    head = f'<th scope="row" title="{html.escape(of.name)}">{html.escape(of.label)}</th>'
+    return f"<tr>{head}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _percent(ratio: float) -> str:
+    if math.isnan(ratio):
+        return "–"
+    percent = 100 * ratio
+    return "&lt;0.01 %" if percent < 0.01 else f"{percent:.2f} %" if percent < 10 else f"{percent:.1f} %"
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.4g}"
+
+
+def _whole_number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:,.0f}"
