@@ -117,7 +117,7 @@ class Recording:
     def _rows(self, columns: Columns, begin: int, end: int) -> Iterator[Rows]:
         for gpu, rows in self._rows_by_gpu(columns, begin, end):
             opened = self.opened[gpu]
-            values = np.empty((len(rows), len(opened.metrics.counters)))
+            values = np.empty((len(opened.metrics.counters), len(rows))).T  # as they lie in the file
             for k, name in enumerate(opened.metrics.counters):
                 values[:, k] = columns[name][rows]
             samples = Samples(columns["start_ns"][rows], columns["end_ns"][rows], values)

@@ -15,7 +15,7 @@ from .part import Part
 from .readings import THROTTLED
 from .recorded_metrics import Recorded, metrics_of
 from .recording_reader import Recording, Rows
-from .resolve import Wanted
+from .resolve import Wanted, check
 from .samples import Samples
 from .sources import Opened
 from .spans import Span, union
@@ -62,6 +62,7 @@ class Reading:
         self._positions = {recorded.index(o): k for k, d in enumerate(chosen) for o in recorded if o.device == d}
         gpus = [recorded[position] for position in self._positions]
         wanted = _with_defaults(wanted, self._recording.plan.wanted)
+        check(wanted)
         sets, self.lacking = _sets(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""

@@ -40,7 +40,7 @@ MOST_GPU = 65_534
 _NAME, _SPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*"), re.compile(r"\s*")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BARE, _QUOTED = re.compile(r'[^=,\]"\s]+'), re.compile(r'"((?:[^"\\]|\\["\\])*)"')
-_GPUS = re.compile(r"[0-9]+(?:-[0-9]+)?(?:\+[0-9]+(?:-[0-9]+)?)*")
+_GPUS = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})?(?:\+[0-9]{1,9}(?:-[0-9]{1,9})?)*")
 
 
 @dataclass(frozen=True)

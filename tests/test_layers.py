@@ -78,8 +78,8 @@ LAYERS: dict[str, str] = {
     "views.timeline": "frames metrics readings views.*",
     "views.summary": "analysis.* judgements report views.*",
     "export.*": "frames metrics samples sources",
-    "export.github": "judgements views.*",
-    "export.junit": "judgements report views.*",
+    "export.github": "judgements views.summary",
+    "export.junit": "judgements report views.summary",
     "export.summary": "analysis.* judgements report cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
 }

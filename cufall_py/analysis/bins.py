@@ -24,15 +24,16 @@ def rounded(values: Floats, relative: bool) -> Indices:
     if relative:
         bits = values.astype(np.float32).view(np.int32).astype(np.int64)
         return (np.maximum(bits, 0) + (1 << (_SHIFT - 1))) >> _SHIFT
-    steps: Floats = np.rint(values * (1 / RESOLUTION))
-    return np.minimum(steps, MOST).astype(np.int64)
+    steps: Indices = np.minimum(np.rint(values * (1 / RESOLUTION)), MOST).astype(np.int64)
+    return steps
 
 
 def centres(indices: Indices, relative: bool) -> Floats:
     """What bins stand for: (k,) values that `rounded` gives the same bins for."""
-    if relative:
-        return (indices << _SHIFT).astype(np.int32).view(np.float32).astype(np.float64)
-    return indices * RESOLUTION
+    if not relative:
+        return np.multiply(indices, RESOLUTION, dtype=np.float64)
+    values: Floats = (indices << _SHIFT).astype(np.int32).view(np.float32).astype(np.float64)
+    return values
 
 
 @dataclass

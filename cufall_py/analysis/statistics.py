@@ -158,9 +158,10 @@ def _unlike(of: Sequence[Statistics], kinds: Sequence[str]) -> tuple[int, ...]:
     means = np.array([NAN if s.plain else s.mean for s in of])
     found = []
     for k, mean in enumerate(means):
-        peers = means[[kind == kinds[k] for kind in kinds]]
-        peers = peers[~np.isnan(peers)]
-        middle = np.median(peers) if len(peers) else NAN
+        if np.isnan(mean):
+            continue
+        peers = means[[kind == kinds[k] for kind in kinds] & ~np.isnan(means)]
+        middle = np.median(peers)
         if abs(mean - middle) > max(UNLIKE_POINTS, UNLIKE_MADS * np.median(np.abs(peers - middle))):
             found.append(k)
     return tuple(found)

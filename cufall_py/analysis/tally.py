@@ -129,7 +129,9 @@ def _totals(amounts: Floats, share: Floats, known: NDArray[np.bool_]) -> Floats:
     """Sums of the rows that are known; of the others nothing, for NaN times 0 is NaN."""
     if not known.all():
         share, amounts = share[known], amounts[known]
-    out: Floats = np.einsum("n,nk->k", share, amounts)
+    if (share < 1).any():
+        amounts = amounts * share[:, None]
+    out: Floats = amounts.sum(axis=0)
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -72,12 +73,12 @@ def requirements_from(texts: Sequence[str]) -> list[Requirement]:
 
 
 @contextmanager
-def result_to(path: str) -> Iterator[list[dict[str, Any]]]:
+def result_to(path: str, taken: Sequence[str] = ()) -> Iterator[list[dict[str, Any]]]:
     """Whatever ends what is within is written to this file (empty: to none), with the requirements that were put in
-    the list. A file that cannot be written is refused before."""
+    the list. One that cannot be written, or is among the files `taken`, is refused before."""
     judged: list[dict[str, Any]] = []
     if path:
-        check_writable("--result", path)
+        check_places({"--result": path}, taken)
     code, why = 0, MEANINGS[0]
     try:
         yield judged
@@ -94,12 +95,17 @@ def result_to(path: str) -> Iterator[list[dict[str, Any]]]:
             write_text(path, json.dumps(document, indent=2) + "\n")
 
 
-def check_writable(flag: str, path: str) -> None:
-    """Raises UsageError if this file cannot be written."""
-    try:
-        open(path, "a").close()
-    except OSError as error:
-        raise UsageError(f"{flag} {path}: {error.strerror}") from None
+def check_places(paths: Mapping[str, str], taken: Sequence[str]) -> None:
+    """Raises UsageError if one of these files, by flag, cannot be written, or is another or one of those `taken`."""
+    others = {os.path.realpath(file): "is what is read" for file in taken if file}
+    for flag, path in paths.items():
+        if other := others.get(os.path.realpath(path)):
+            raise UsageError(f"{flag} {path}: {other}")
+        others[os.path.realpath(path)] = f"is where {flag} goes"
+        try:
+            open(path, "a").close()
+        except OSError as error:
+            raise UsageError(f"{flag} {path}: {error.strerror}") from None
 
 
 def write_text(path: str, text: str) -> None:

@@ -16,7 +16,7 @@ import click
 from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Verb, end_in_order, say, writing
-from .judging import annotate, check_writable, conclude, judging_options, requirements_from, result_to, tell, write_text
+from .judging import annotate, check_places, conclude, judging_options, requirements_from, result_to, tell, write_text
 from .live import live, takes
 from .options import option, wanted_from
 
@@ -58,7 +58,7 @@ def report(files: tuple[str, ...], **options: Any) -> None:
     if not sys.stdout:
         raise CufallError("stdout is closed, and the report goes there")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would only wait for one another
-    with result_to(options["result"]) as judged:
+    with result_to(options["result"], files) as judged:
         _report(files, options, judged)
 
 
@@ -93,18 +93,7 @@ def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool)
         raise UsageError("--parquet holds the samples of one recording")
     if paths.get("--parquet") == "-" and sys.stdout.isatty():
         raise UsageError("--parquet -: is no text, and stdout is a terminal")
-    _check_places({**paths, **({"--result": options["result"]} if options["result"] else {})}, files)
-
-
-def _check_places(paths: dict[str, str], files: Sequence[str]) -> None:
-    taken = {os.path.realpath(file): "the recording" for file in files}
-    for flag, path in paths.items():
-        if path == "-":
-            continue
-        if other := taken.get(os.path.realpath(path)):
-            raise UsageError(f"{flag} {path}: is {other}")
-        taken[os.path.realpath(path)] = f"where {flag} goes"
-        check_writable(flag, path)
+    check_places({flag: path for flag, path in paths.items() if path != "-"}, [*files, options["result"]])
 
 
 def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirement]) -> Reading:
