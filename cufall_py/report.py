@@ -75,8 +75,8 @@ class Reading:
 
     def rows(self) -> Iterator[Rows]:
         """The samples of the chosen GPUs, at their positions in `opened`, with the counters that are asked for."""
-        for item in self._recording.items():
-            if isinstance(item, Rows) and item.gpu in self._positions:
+        for item in self._recording.rows():
+            if item.gpu in self._positions:
                 gpu, samples = self._positions[item.gpu], item.samples
                 values = samples.values
                 if self._columns[gpu] != list(range(values.shape[1])):
@@ -85,25 +85,32 @@ class Reading:
 
     def report(self, on_rows: Callable[[Rows], None] = lambda rows: None) -> Report:
         """Read it all; each batch of samples is also given to `on_rows`."""
-        events = list(self._recording.events())
-        marks = [event for event in events if event.kind in (REGION_BEGIN, REGION_END)]
+        marks, reasons, recorded = self._events()
         named = {
             name: [(time.start_ns, time.end_ns) for time in times]
             for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
         }
-        recorded = (min(e.start_ns for e in events), max(e.end_ns for e in events)) if events else None
-        summarizer = Summarizer(self._subjects(events), named, self.part, recorded)
+        summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded)
         for rows in self.rows():
             summarizer.add(rows.gpu, rows.samples, rows.sm_mhz, rows.power_w)
             on_rows(rows)
         summary = summarizer.summary()
         return Report(str(self._path), self.opened, summary, self._recording.whole, self._recording.versions)
 
-    def _subjects(self, events: Iterable[Event]) -> list[Subject]:
+    def _events(self) -> tuple[list[Event], list[Event], Span | None]:
+        """Those of regions, NVML's reasons, and from when to when there were any."""
+        marks, reasons, recorded = list[Event](), list[Event](), list[Span]()
+        for event in self._recording.events():
+            begin_ns, end_ns = recorded[0] if recorded else (event.start_ns, event.end_ns)
+            recorded = [(min(begin_ns, event.start_ns), max(end_ns, event.end_ns))]
+            marks += [event] if event.kind in (REGION_BEGIN, REGION_END) else []
+            reasons += [event] if event.kind == "reasons" else []
+        return marks, reasons, recorded[0] if recorded else None
+
+    def _subjects(self, reasons: Iterable[Event]) -> list[Subject]:
         throttled: dict[int | None, list[Event]] = {}
-        for event in events:
-            if event.kind == "reasons":
-                throttled.setdefault(event.gpu, []).append(event)
+        for event in reasons:
+            throttled.setdefault(event.gpu, []).append(event)
         return [
             Subject(opened.device.ordinal, opened.device.name, opened.metrics, _throttled(throttled.get(position, [])))
             for position, opened in zip(self._positions, self.opened, strict=True)

@@ -22,8 +22,9 @@ from .windows import Windows
 Floats = NDArray[np.float64]
 WHOLE = ""
 """The name of the scope that is all that was asked for."""
-CHUNK = 16_384
-"""Samples of a GPU that are summed up at once: their arrays fit a processor's cache."""
+CHUNK = 12_000
+"""Samples of a GPU that are summed up at once. Above 128 KiB, which is not far, memory is taken from the kernel anew for
+each array, and that takes longer than the sums."""
 ALWAYS = (-(2**62), 2**62)
 
 
