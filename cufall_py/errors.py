@@ -3,6 +3,7 @@
 CufallError (1, could not run)
 ├── UsageError (2)
 ├── InvalidMeasurement (4)
+├── RequirementMissed (3)
 └── SourceError (1)
     ├── LibraryProblem      CUPTI is missing, incomplete, mixed or too old
     ├── NoGpu               no driver, or no GPU that was asked for
@@ -31,6 +32,12 @@ class InvalidMeasurement(CufallError):
     """It ran, but what it measured cannot be used."""
 
     exit_code = 4
+
+
+class RequirementMissed(CufallError):
+    """It was measured, and is not what it must be."""
+
+    exit_code = 3
 
 
 class SourceError(CufallError):

@@ -109,7 +109,7 @@ class MetricSet:
 
     def extend(self, values: Floats, duration_ns: NDArray[np.int64]) -> Floats:
         """Amounts that add up over time: (n, counters) and (n,) to (n, counters + 1), time last."""
-        out = np.empty((len(values), values.shape[1] + 1))
+        out = np.empty((values.shape[1] + 1, len(values))).T  # a counter's amounts side by side: so they are summed
         out[:, :-1], out[:, -1] = values, duration_ns
         if self._rates.size:
             out[:, self._rates] *= duration_ns[:, None]

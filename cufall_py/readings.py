@@ -59,6 +59,8 @@ REASONS = {
     0x400: "reliability",
 }
 """nvml.h, nvmlClocksEventReason*; the last two are of older drivers."""
+THROTTLED = 0x004 | 0x008 | 0x020 | 0x040 | 0x080 | 0x200 | 0x400
+"""The bits of those that hold clocks back against the load's wish: neither for idleness nor because a user set them."""
 
 
 class Nvml(Protocol):

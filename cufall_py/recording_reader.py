@@ -20,7 +20,7 @@ from .arrow_file import END_MARK
 from .errors import CufallError
 from .outline import Event as Event, Outline, Region, Times, outline
 from .plan import Plan
-from .recording import METADATA_KEY, READINGS, SCHEMA
+from .recording import METADATA_KEY, NO_DEVICE, READINGS, SCHEMA
 from .samples import Floats, Samples
 from .sources import Opened
 
@@ -88,6 +88,13 @@ class Recording:
         """The samples alone, with the position of the GPU they are of."""
         return ((item.gpu, item.samples) for item in self.items() if isinstance(item, Rows))
 
+    def rows(self) -> Iterator[Rows]:
+        """The samples with NVML's readings, GPU by GPU of a whole batch: no event parts them."""
+        for batch in self._batches(self._names):
+            columns = {name: _numbers(batch.column(name)) for name in self._names if name != "event"}
+            columns["device"] = np.where(_valid(batch.column("event")), NO_DEVICE, columns["device"])
+            yield from self._rows(columns, 0, batch.num_rows)
+
     def events(self) -> Iterator[Event]:
         """The events alone; counters are not even decompressed."""
         for batch in self._batches(WITHOUT_COUNTERS):
@@ -125,14 +132,17 @@ class Recording:
             self._report_cut()
 
     def _rows(self, columns: Columns, begin: int, end: int) -> Iterator[Rows]:
+        names = [name for name in columns if name not in WITHOUT_COUNTERS]
+        numbers = np.empty((len(names), end - begin))
+        for k, name in enumerate(names):
+            numbers[k] = columns[name][begin:end]
+        start_ns, end_ns = columns["start_ns"][begin:end], columns["end_ns"][begin:end]
         for gpu, rows in self._rows_by_gpu(columns, begin, end):
-            opened = self.opened[gpu]
-            values = np.empty((len(rows), len(opened.metrics.counters)))
-            for k, name in enumerate(opened.metrics.counters):
-                values[:, k] = columns[name][rows]
-            samples = Samples(columns["start_ns"][rows], columns["end_ns"][rows], values)
-            readings = (columns[name][rows].astype(np.float64) for name in READINGS)
-            yield Rows(gpu, samples, *readings)
+            at = rows - begin
+            of_gpu = numbers[:, at]
+            places = [names.index(name) for name in self.opened[gpu].metrics.counters]
+            readings = (of_gpu[names.index(name)] for name in READINGS)
+            yield Rows(gpu, Samples(start_ns[at], end_ns[at], of_gpu[places].T), *readings)
 
     def _times(self, columns: Columns, begin: int, end: int) -> Iterator[Times]:
         for gpu, rows in self._rows_by_gpu(columns, begin, end):

@@ -71,14 +71,24 @@ LAYERS: dict[str, str] = {
     "recorder": "child errors marks outline",
     "playback": "copying devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
     "resolve samples sources span_frames spans",
+    "analysis.*": "metrics outline samples spans",
+    "report": "analysis.* devices errors metrics outline part readings recorded_metrics recording_reader resolve "
+    "samples sources spans",
+    "requirements": "analysis.* errors presets",
+    "judgements": "analysis.* metrics requirements",
     "session": "*",
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "views.html_report": "metrics outline pyramid samples spans",
+    "views.summary": "analysis.* judgements report views.*",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
+    "export.github": "judgements views.summary",
+    "export.junit": "judgements report views.summary",
+    "export.summary": "analysis.* judgements report cufall_py",
+    "export.parquet": "analysis.* recording_reader sources spans",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,
 but for the families. A family `a.*` may also import among itself. `cli` may import anything."""

@@ -11,8 +11,12 @@ GROUPS = {
         *("source", "devices", "metrics", "denominator", "no_denominator", "raw", "full_scale"),
         *("frame_us", "sample_us", "decode_us", "duration_sec"),
     ),
-    "Output": ("view", "width", "no_labels", "color", "no_flush", "csv_path", "as_json"),
-    "Recording": ("output", "force", "warmup_sec", "cooldown_sec", "result"),
+    "Output": (
+        *("view", "width", "no_labels", "color", "no_flush"),
+        *("csv_path", "as_json", "markdown", "junit", "parquet", "html", "trace"),
+    ),
+    "Recording": ("output", "force", "warmup_sec", "cooldown_sec"),
+    "Judging": ("require", "result", "annotate"),
     "Hardware": ("chip", "trigger", "sysclk_cycles", "buffer_samples", "hw_buffer_mb"),
 }
 """Heading to the parameters below it, in this order."""

@@ -223,7 +223,7 @@ def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[F
 
     metrics = source.opened[0].metrics.metrics
     labels, colour = not options["no_labels"], bool(options["color"])
-    ascii_only = not _takes(sys.stdout, "\u28ff\u00b7")
+    ascii_only = not takes(sys.stdout, "\u28ff\u00b7")
     width = options["width"] or 0
 
     def write(frame: Frame) -> None:
@@ -251,10 +251,10 @@ def _timeline(source: FrameSource, aside: Aside, options: dict[str, Any]) -> Abs
     from .timeline import timeline
 
     colour = in_colour(options["color"], os.environ, True)
-    return timeline(source, aside, colour, not _takes(sys.stdout, "\u2581\u2588\u00b7"))
+    return timeline(source, aside, colour, not takes(sys.stdout, "\u2581\u2588\u00b7"))
 
 
-def _takes(stream: TextIO, characters: str) -> bool:
+def takes(stream: TextIO, characters: str) -> bool:
     try:
         characters.encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

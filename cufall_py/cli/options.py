@@ -12,6 +12,7 @@ from .completion import device_names, metric_names, source_names
 
 if TYPE_CHECKING:
     from cufall_py.plan import Plan
+    from cufall_py.resolve import Wanted
 
 
 def number(kind: type[int] | type[float], refusal: Callable[[object], str]) -> Callable[[Any], int | float]:
@@ -114,20 +115,30 @@ def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def plan_from(options: dict[str, Any]) -> Plan:
     """The plan that the sampling options mean; takes them out of `options`. Raises UsageError."""
     from cufall_py.plan import LIMITS, Plan, checked
+
+    wanted = wanted_from(options, ("tensor",))
+    for name in WANTED:
+        del options[name]
+    names = ("source", "devices", "trigger", *LIMITS)
+    return checked(Plan(wanted=wanted, **{name: options.pop(name) for name in names}))
+
+
+WANTED = ("metrics", "denominator", "no_denominator", "raw", "full_scale")
+"""The parameters that say what is to be shown."""
+
+
+def wanted_from(options: dict[str, Any], metrics: tuple[str, ...]) -> Wanted:
+    """What WANTED mean together, of these metrics unless others are named. Raises UsageError."""
     from cufall_py.resolve import Wanted
 
-    take = options.pop
     from_variable = click.get_current_context().get_parameter_source("denominator") is ParameterSource.ENVIRONMENT
-    ignored = take("no_denominator") and from_variable
-    denominator = take("denominator")
-    wanted = Wanted(
-        metrics=take("metrics") or ("tensor",),
-        denominator="" if ignored else denominator,
-        raw=take("raw"),
-        full_scale=_full_scale(take("full_scale")),
+    ignored = options["no_denominator"] and from_variable
+    return Wanted(
+        metrics=options["metrics"] or metrics,
+        denominator="" if ignored else options["denominator"],
+        raw=options["raw"],
+        full_scale=_full_scale(options["full_scale"]),
     )
-    names = ("source", "devices", "trigger", *LIMITS)
-    return checked(Plan(wanted=wanted, **{name: take(name) for name in names}))
 
 
 def _full_scale(value: float) -> float:

@@ -1,0 +1,200 @@
+"""A summary of samples: statistics of each metric, by region and GPU. Formulas: docs/report.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cufall_py.metrics import MetricSet
+from cufall_py.outline import LONGEST_HOLE_NS, forward
+from cufall_py.samples import Samples
+from cufall_py.spans import Span, common, union
+
+from .statistics import Row, gpu_row, group_row
+from .tally import Stretch, Tally, tally
+from .windows import Windows
+
+Floats = NDArray[np.float64]
+WHOLE = ""
+"""The name of the scope that is all that was asked for."""
+CHUNK = 12_000
+"""Samples of a GPU that are summed up at once. Above 128 KiB, which is not far, memory is taken from the kernel anew
+for each array, and that takes longer than the sums."""
+ALWAYS = (-(2**62), 2**62)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A GPU that is summed up: its number and name, what its samples are, and when its clocks were held back."""
+
+    ordinal: int
+    kind: str
+    metrics: MetricSet
+    throttled: Sequence[Span] = ()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A region (`name`), or all that was asked for (WHOLE): a row a GPU, and one of them all if there are several."""
+
+    name: str
+    wanted_s: float
+    rows: tuple[Row, ...]
+    group: Row | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`metrics` are the labels; `scopes` begin with WHOLE. `spans` is when anything was measured.
+
+    `samples_read` counts the samples that came, `behind` those of them left out because they begin before others
+    ended. `periods_ns` (gpus) is the median length of a sample, NaN without any; `unlike`: by group, see Row.
+    """
+
+    subjects: tuple[Subject, ...]
+    metrics: tuple[str, ...]
+    scopes: tuple[Scope, ...]
+    periods_ns: tuple[float, ...]
+    samples_read: int
+    behind: int
+    spans: tuple[Span, ...]
+
+    def scope(self, name: str) -> Scope | None:
+        return next((scope for scope in self.scopes if scope.name == name), None)
+
+
+@dataclass
+class _Held:
+    """What waits of a GPU to be summed up, and what is known of it so far."""
+
+    parts: list[tuple[Samples, Floats, Floats]] = field(default_factory=list)
+    count: int = 0
+    newest_ns: int = 0
+    periods_ns: list[float] = field(default_factory=list)
+
+
+class Summarizer:
+    """Sums up batches as they come, in memory that does not grow with them.
+
+    `regions` are the times of each; `part` is what is meant of it all (None: everything); `recorded` is from when to
+    when it was recorded at least, for a region may begin before the first sample and end after the last.
+    """
+
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        regions: Mapping[str, Sequence[Span]] = MappingProxyType({}),
+        part: Sequence[Span] | None = None,
+        recorded: Span | None = None,
+    ) -> None:
+        self._subjects, self._part, self._recorded = tuple(subjects), part, recorded
+        within = [ALWAYS] if part is None else list(part)
+        self._windows = {WHOLE: Windows(within)}
+        self._windows |= {name: Windows(common(spans, within)) for name, spans in regions.items()}
+        self._throttled = [Windows(subject.throttled) for subject in subjects]
+        self._tallies = [{name: Tally.empty(s.metrics) for name in self._windows} for s in subjects]
+        self._held = [_Held() for _ in subjects]
+        self._spans: list[Span] = []
+        self._read = self._behind = 0
+
+    def add(self, gpu: int, samples: Samples, sm_mhz: Floats, power_w: Floats) -> None:
+        """Take the next samples of the GPU at this position, with NVML's readings, (n,) each, NaN for none."""
+        held = self._held[gpu]
+        held.parts.append((samples, sm_mhz, power_w))
+        held.count += len(samples)
+        if held.count >= CHUNK:
+            self._sum_up(gpu)
+
+    def summary(self) -> Summary:
+        """Of all that has come."""
+        for gpu in range(len(self._subjects)):
+            self._sum_up(gpu)
+        labels = [metric.label for metric in self._subjects[0].metrics.metrics] if self._subjects else []
+        return Summary(
+            self._subjects,
+            tuple(labels),
+            tuple(self._scope(name) for name in self._windows),
+            tuple(_typical(held.periods_ns) for held in self._held),
+            self._read,
+            self._behind,
+            tuple(self._spans),
+        )
+
+    def _sum_up(self, gpu: int) -> None:
+        stretch = self._taken(gpu)
+        if not stretch or not len(stretch):
+            return
+        samples, held = stretch.samples, self._held[gpu]
+        period_ns = float(np.median(samples.end_ns - samples.start_ns))
+        held.periods_ns.append(period_ns)
+        self._spans = union([*self._spans, *_pieces(samples)], LONGEST_HOLE_NS)
+        slack_ns, metrics = int(period_ns) // 2, self._subjects[gpu].metrics
+        of_all: Tally | None = None
+        for name, windows in self._windows.items():
+            inside_ns = windows.overlap_ns(samples.start_ns, samples.end_ns)
+            if (inside_ns == samples.end_ns - samples.start_ns).all():
+                of_all = found = of_all or tally(metrics, stretch, inside_ns, slack_ns)
+            elif (within := inside_ns > 0).any():
+                found = tally(metrics, stretch[within], inside_ns[within], slack_ns)
+            else:
+                continue
+            self._tallies[gpu][name].add(found, slack_ns)
+
+    def _taken(self, gpu: int) -> Stretch | None:
+        """What waits of a GPU, without what begins before others ended."""
+        held = self._held[gpu]
+        if not held.count:
+            return None
+        samples = Samples.join(part[0] for part in held.parts)
+        sm_mhz, power_w = (np.concatenate([part[k] for part in held.parts]) for k in (1, 2))
+        held.parts, held.count = [], 0
+        throttled_ns = self._throttled[gpu].overlap_ns(samples.start_ns, samples.end_ns)
+        ahead = forward(samples.start_ns, samples.end_ns, held.newest_ns)
+        held.newest_ns = max(held.newest_ns, int(samples.end_ns.max()))
+        self._read += len(samples)
+        stretch = Stretch(samples, sm_mhz, power_w, throttled_ns)
+        if ahead.all():
+            return stretch
+        self._behind += len(samples) - int(ahead.sum())
+        return stretch[ahead]
+
+    def _scope(self, name: str) -> Scope:
+        wanted_ns = self._wanted_ns(name)
+        tallies = [of_gpu[name] for of_gpu in self._tallies]
+        kinds, sets = [s.kind for s in self._subjects], [s.metrics for s in self._subjects]
+        rows = tuple(gpu_row(metrics, t, wanted_ns) for metrics, t in zip(sets, tallies, strict=True))
+        group = group_row(kinds, sets, tallies, rows, wanted_ns) if len(rows) > 1 else None
+        return Scope(name, wanted_ns / 1e9, rows, group)
+
+    def _wanted_ns(self, name: str) -> int:
+        """How long a scope is. Of everything: while anything was measured; of a region its own time, whether measured
+        or not, but for holes in which the machine slept."""
+        spans = self._windows[name].spans
+        if name == WHOLE and self._part is None:
+            spans = self._spans
+        return sum(b - a for a, b in common(spans, self._awake()))
+
+    def _awake(self) -> list[Span]:
+        """When it was recorded: from begin to end, without the holes between spans."""
+        known = [*self._spans, *([self._recorded] if self._recorded else [])]
+        if not known:
+            return []
+        begins = [min(a for a, _ in known), *(a for a, _ in self._spans[1:])]
+        ends = [*(b for _, b in self._spans[:-1]), max(b for _, b in known)]
+        return list(zip(begins, ends, strict=True))
+
+
+def _pieces(samples: Samples) -> list[Span]:
+    """The stretches that samples lie in, apart where they are."""
+    start, end = samples.start_ns, samples.end_ns
+    cuts = [0, *(np.flatnonzero(start[1:] - end[:-1] > LONGEST_HOLE_NS) + 1).tolist(), len(start)]
+    return [(int(start[a]), int(end[b - 1])) for a, b in pairwise(cuts)]
+
+
+def _typical(periods_ns: Sequence[float]) -> float:
+    return float(np.median(periods_ns)) if periods_ns else float("nan")

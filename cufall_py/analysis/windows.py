@@ -1,0 +1,30 @@
+"""How much of each sample lies in chosen stretches of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cufall_py.spans import Span, union
+
+Ints = NDArray[np.int64]
+
+
+class Windows:
+    """Stretches of time; those that touch are one."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self.spans = union(spans)
+        self._starts, self._ends = (np.array([span[k] for span in self.spans], np.int64) for k in (0, 1))
+
+    def overlap_ns(self, start_ns: Ints, end_ns: Ints) -> Ints:
+        """(n,) nanoseconds of each that lie within; `start_ns` and `end_ns` (n,) are in order."""
+        first = int(np.searchsorted(self._ends, start_ns[0], side="right"))
+        last = int(np.searchsorted(self._starts, end_ns[-1], side="left"))
+        out = np.zeros(len(start_ns), np.int64)
+        for begin, end in self.spans[first:last]:
+            touched = slice(np.searchsorted(end_ns, begin, side="right"), np.searchsorted(start_ns, end, side="left"))
+            out[touched] += np.minimum(end_ns[touched], end) - np.maximum(start_ns[touched], begin)
+        return out

@@ -1,0 +1,146 @@
+"""Reports: a recording summed up, read batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .analysis.summary import Subject, Summarizer, Summary
+from .devices import select
+from .errors import CufallError, UsageError
+from .metrics import MetricSet
+from .outline import REGION_BEGIN, REGION_END, Event, regions
+from .part import Part
+from .readings import THROTTLED
+from .recorded_metrics import Recorded, metrics_of
+from .recording_reader import Recording, Rows
+from .resolve import Wanted, check
+from .samples import Samples
+from .sources import Opened
+from .spans import Span, union
+
+Say = Callable[[str], None]
+FOREVER_NS = 2**62
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut."""
+
+    path: str
+    opened: tuple[Opened, ...]
+    summary: Summary
+    whole: bool
+    versions: dict[str, str]
+
+
+class Reading:
+    """A recording as it is to be reported: chosen GPUs, metrics and part. What `wanted` leaves empty is as recorded.
+
+    `also` names metrics that are wanted besides if there are counters of them; `lacking` has why there are none, by
+    name. `say` gets each line a person should read.
+
+    Raises CufallError for a file that cannot be read, UsageError for what it cannot be asked for.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        wanted: Wanted = Wanted(()),
+        devices: str = "all",
+        part: Part = Part(),
+        say: Say = lambda line: None,
+        *,
+        also: Sequence[str] = (),
+    ) -> None:
+        self._path, self._recording = path, Recording(path, say)
+        recorded = self._recording.opened
+        if not recorded:
+            raise CufallError(f"{path}: its head describes no GPU")
+        chosen = select([opened.device for opened in recorded], devices)
+        self._positions = {recorded.index(o): k for k, d in enumerate(chosen) for o in recorded if o.device == d}
+        gpus = [recorded[position] for position in self._positions]
+        wanted = _with_defaults(wanted, self._recording.plan.wanted)
+        check(wanted)
+        sets, self.lacking = _sets(wanted, also, [Recorded(gpu) for gpu in gpus], say)
+        self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
+        """What is reported of each GPU."""
+        self._columns = [
+            [gpu.metrics.counters.index(name) for name in metrics.counters]
+            for gpu, metrics in zip(gpus, sets, strict=True)
+        ]
+        self.part = part.spans(self._recording.outline()) if part != Part() else None
+        """The stretches that are meant; None: all."""
+
+    def rows(self) -> Iterator[Rows]:
+        """The samples of the chosen GPUs, at their positions in `opened`, with the counters that are asked for."""
+        for item in self._recording.rows():
+            if item.gpu in self._positions:
+                gpu, samples = self._positions[item.gpu], item.samples
+                values = samples.values
+                if self._columns[gpu] != list(range(values.shape[1])):
+                    values = values[:, self._columns[gpu]]
+                yield Rows(gpu, Samples(samples.start_ns, samples.end_ns, values), item.sm_mhz, item.power_w)
+
+    def report(self, on_rows: Callable[[Rows], None] = lambda rows: None) -> Report:
+        """Read it all; each batch of samples is also given to `on_rows`."""
+        marks, reasons, recorded = self._events()
+        named = {
+            name: [(time.start_ns, time.end_ns) for time in times]
+            for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
+        }
+        summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded)
+        for rows in self.rows():
+            summarizer.add(rows.gpu, rows.samples, rows.sm_mhz, rows.power_w)
+            on_rows(rows)
+        summary = summarizer.summary()
+        return Report(str(self._path), self.opened, summary, self._recording.whole, self._recording.versions)
+
+    def _events(self) -> tuple[list[Event], list[Event], Span | None]:
+        """Those of regions, NVML's reasons, and from when to when there were any."""
+        marks, reasons, recorded = list[Event](), list[Event](), list[Span]()
+        for event in self._recording.events():
+            begin_ns, end_ns = recorded[0] if recorded else (event.start_ns, event.end_ns)
+            recorded = [(min(begin_ns, event.start_ns), max(end_ns, event.end_ns))]
+            marks += [event] if event.kind in (REGION_BEGIN, REGION_END) else []
+            reasons += [event] if event.kind == "reasons" else []
+        return marks, reasons, recorded[0] if recorded else None
+
+    def _subjects(self, reasons: Iterable[Event]) -> list[Subject]:
+        throttled: dict[int | None, list[Event]] = {}
+        for event in reasons:
+            throttled.setdefault(event.gpu, []).append(event)
+        return [
+            Subject(opened.device.ordinal, opened.device.name, opened.metrics, _throttled(throttled.get(position, [])))
+            for position, opened in zip(self._positions, self.opened, strict=True)
+        ]
+
+
+def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
+    """What was asked for, of the metrics that were recorded if none is named; all as recorded if nothing is."""
+    return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
+
+
+def _sets(
+    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say
+) -> tuple[list[MetricSet], dict[str, str]]:
+    """The metrics of each GPU, and why those of `also` are not among them that cannot be made."""
+    lacking = {}
+    for name in also:
+        try:
+            metrics_of(replace(wanted, metrics=(name,)), gpus)
+        except UsageError as error:
+            lacking[name] = str(error)
+    names = dict.fromkeys((*wanted.metrics, *(name for name in also if name not in lacking)))
+    sets, lines = metrics_of(replace(wanted, metrics=tuple(names)), gpus)
+    for line in lines:
+        say(line)
+    return sets, lacking
+
+
+def _throttled(reasons: Sequence[Event]) -> list[Span]:
+    """When clocks were held back, by NVML's reasons, each of which holds until the next."""
+    times = [*(event.start_ns for event in reasons), FOREVER_NS]
+    held = zip(reasons, times[:-1], times[1:], strict=True)
+    return union((begin, end) for event, begin, end in held if int(event.fields.get("bits", 0)) & THROTTLED)

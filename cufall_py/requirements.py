@@ -1,0 +1,222 @@
+"""Requirements: `QTY[sel,...] OP NUMBER[%]`, read from text (judged in judgements.py).
+
+QTY is one of QUANTITIES, or METRIC.STAT (last dot) with STAT one of STATISTICS. A selector is the name of a region
+(quoted if it holds one of `= , ] "` or a space; within quotes a backslash stands before a quote or a backslash),
+`gpu=0-3+5`, or `group=all`. A requirement must hold on each selected GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from operator import ge, gt, le, lt, methodcaller
+
+from .analysis.statistics import Row, Statistics
+from .errors import UsageError
+from .presets import SHORT_NAMES
+
+OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": ge, "<=": le, ">": gt, "<": lt}
+QUANTITIES: dict[str, Callable[[Row], float]] = {"coverage": lambda row: row.coverage}
+"""What is known of a GPU whatever the metric. One whose name ends in `_s` has a unit, any other is a ratio."""
+STATISTICS: dict[str, Callable[[Statistics], float]] = {
+    "mean": lambda of: of.mean,
+    "min": lambda of: of.minimum,
+    "max": lambda of: of.maximum,
+    **{f"p{percent}": methodcaller("percentile", percent) for percent in range(1, 100)},
+    "below_1": lambda of: of.below_1,
+    "below_10": lambda of: of.below_10,
+    "above_90": lambda of: of.above_90,
+    "idle_share": lambda of: of.idle_share,
+    "longest_idle_s": lambda of: of.longest_idle_s,
+}
+"""What is known of a metric; units as in QUANTITIES."""
+OF_TIME = ("below_1", "below_10", "above_90", "idle_share", "longest_idle_s")
+"""Those that a plain quotient, which is no percent, does not have."""
+MOST_GPU = 65_534
+_NAME, _SPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*"), re.compile(r"\s*")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_BARE, _QUOTED = re.compile(r'[^=,\]"\s]+'), re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_GPUS = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})?(?:\+[0-9]{1,9}(?:-[0-9]{1,9})?)*")
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """`text` as it was written; `metric` is empty for a quantity that is of none. `region` and `gpus` None: the default
+    region, all GPUs. `limit` is a ratio 0..1 or in the unit of the quantity; `percent`: it was written with `%`."""
+
+    text: str
+    metric: str
+    statistic: str
+    region: str | None
+    gpus: tuple[int, ...] | None
+    operator: str
+    limit: float
+    percent: bool = False
+
+    @property
+    def quantity(self) -> str:
+        return f"{self.metric}.{self.statistic}" if self.metric else self.statistic
+
+    @property
+    def of_unit(self) -> bool:
+        """Whether the quantity has a unit, seconds or a rate, and is no ratio."""
+        return self.statistic.endswith("_s")
+
+
+def parse(text: str) -> Requirement:
+    """Read one. Raises UsageError with a line that points at the character that is wrong."""
+    return _Reader(text).requirement()
+
+
+class _Reader:
+    """Reads a text from begin to end."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+
+    def requirement(self) -> Requirement:
+        self._skip()
+        name_at, name = self._at, self._expect(_NAME, "a quantity, such as tensor.mean")
+        metric, statistic = self._quantity(name, name_at)
+        region, gpus = self._selectors()
+        operator = self._operator()
+        limit, percent = self._limit(metric, statistic)
+        self._skip()
+        if self._at < len(self._text):
+            hint = "; a decimal point is a dot" if self._text[self._at] == "," else ""
+            raise self._error(f"nothing may follow the number{hint}")
+        return Requirement(self._text.strip(), metric, statistic, region, gpus, operator, limit, percent)
+
+    def _quantity(self, name: str, at: int) -> tuple[str, str]:
+        if name in QUANTITIES:
+            return "", name
+        metric, dot, statistic = name.rpartition(".")
+        if not dot or not (metric in SHORT_NAMES or "__" in metric):
+            close = get_close_matches(metric or name, [*SHORT_NAMES, *QUANTITIES], 1)
+            known = f"did you mean {close[0]}?" if close and close[0] != name else KNOWN
+            what = "metric" if dot else "quantity"
+            raise self._error(f"unknown {what} {metric or name}; {known}", at)
+        if statistic not in STATISTICS:
+            raise self._error(f"unknown statistic {statistic or '(none)'}; {KNOWN_STATISTICS}", at + len(metric) + 1)
+        return metric, statistic
+
+    def _selectors(self) -> tuple[str | None, tuple[int, ...] | None]:
+        found: dict[str, object] = {}
+        if not self._take("["):
+            return None, None
+        while True:
+            self._skip()
+            at = self._at
+            kind, value = self._selector()
+            if kind in found:
+                raise self._error(f"a second {kind}; one is enough", at)
+            found[kind] = value
+            if self._take("]"):
+                return found.get("region"), found.get("gpu")  # type: ignore[return-value]
+            if not self._take(","):
+                raise self._error("expected , or ]")
+
+    def _selector(self) -> tuple[str, object]:
+        if self._peek('"'):
+            return "region", self._unquoted()
+        at, word = self._at, self._expect(_BARE, "a region, gpu= or group=")
+        if not self._take("="):
+            return "region", word
+        if word == "gpu":
+            return "gpu", self._gpus()
+        self._skip()
+        value_at, value = self._at, self._expect(_BARE, "a value")
+        if word == "group" and value == "all":
+            return "group", value
+        if word == "group":
+            raise self._error(f"no group {value}; there is all, and gpu= names single ones", value_at)
+        if word == "running":
+            raise self._error("running= needs an engine's own figures, which a recording does not have", at)
+        raise self._error(f'unknown selector {word}=; there are gpu=, group=, and regions ("{word}=..." in quotes)', at)
+
+    def _unquoted(self) -> str:
+        found = _QUOTED.match(self._text, self._at)
+        if not found:
+            raise self._error('this quote has no end (within it, \\" is a quote and \\\\ a backslash)')
+        self._at = found.end()
+        return re.sub(r"\\(.)", r"\1", found[1])
+
+    def _gpus(self) -> tuple[int, ...]:
+        self._skip()
+        at, words = self._at, self._expect(_GPUS, "numbers of GPUs, as in 0-3+5")
+        chosen: list[int] = []
+        for word in words.split("+"):
+            first, _, last = word.partition("-")
+            begin, end = int(first), int(last or first)
+            if begin > end or end > MOST_GPU:
+                raise self._error(f"{word}: must go up, from 0 to {MOST_GPU} at most", at)
+            chosen += range(begin, end + 1)
+        return tuple(dict.fromkeys(chosen))
+
+    def _operator(self) -> str:
+        self._skip()
+        for operator in OPERATORS:
+            if self._take(operator):
+                return operator
+        raise self._error("expected one of >= > <= <")
+
+    def _limit(self, metric: str, statistic: str) -> tuple[float, bool]:
+        self._skip()
+        at, word = self._at, self._expect(_NUMBER, "a number")
+        number, percent = float(word), self._take("%")
+        if not math.isfinite(number):
+            raise self._error("must be a finite number", at)
+        if statistic.endswith("_s"):
+            if percent:
+                raise self._error(f"{statistic} has a unit, and is no percent", self._at - 1)
+            return number, False
+        limit = number / 100 if percent else number
+        if "__" not in metric or percent:  # what a counter comes to may be a plain quotient
+            self._check_ratio(limit, word, percent, at)
+        return limit, percent
+
+    def _check_ratio(self, limit: float, word: str, percent: bool, at: int) -> None:
+        if limit > 1:
+            hint = "" if percent or limit > 100 else f'; did you mean "{word}%"?'
+            raise self._error(f"a ratio is 0 to 1, or 0% to 100%{hint}", at)
+        if limit < 0:
+            raise self._error("a ratio is 0 to 1, or 0% to 100%", at)
+
+    def _expect(self, pattern: re.Pattern[str], what: str) -> str:
+        found = pattern.match(self._text, self._at)
+        if not found:
+            raise self._error(f"expected {what}")
+        self._at = found.end()
+        return found[0]
+
+    def _take(self, sign: str) -> bool:
+        self._skip()
+        if not self._peek(sign):
+            return False
+        self._at += len(sign)
+        return True
+
+    def _peek(self, sign: str) -> bool:
+        return self._text.startswith(sign, self._at)
+
+    def _skip(self) -> None:
+        found = _SPACE.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+
+    def _error(self, problem: str, at: int | None = None) -> UsageError:
+        return pointed(self._text, self._at if at is None else at, problem)
+
+
+KNOWN_STATISTICS = "there are mean, min, max, p1 to p99, " + ", ".join(OF_TIME)
+KNOWN = f"there are {', '.join(QUANTITIES)}, and METRIC.STAT of a metric: {', '.join(SHORT_NAMES)} or a counter"
+
+
+def pointed(text: str, at: int, problem: str) -> UsageError:
+    """An error at a character of a requirement: the problem, the text, a caret below it."""
+    shown = "".join(sign if sign.isprintable() else "?" for sign in text)
+    before = sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in shown[:at])
+    return UsageError(f"--require: {problem} (character {at + 1})\n  {shown}\n  {'':{before}}^")

@@ -1,0 +1,224 @@
+"""A report as a person reads it: tables of values and of times, notes, requirements; text or Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
+
+from cufall_py.analysis.statistics import Row, Statistics
+from cufall_py.analysis.summary import WHOLE, Scope
+from cufall_py.judgements import HELD, MISSED, NOT_MEASURABLE, Judgement
+from cufall_py.report import Report
+
+from .tables import Table, escaped, markdown, text
+
+MISSING = "--"
+ALL = "all"
+EVERYTHING = "everything"
+VALUES: dict[str, Callable[[Statistics], float]] = {
+    "mean": lambda s: s.mean,
+    "min": lambda s: s.minimum,
+    "p5": lambda s: s.percentile(5),
+    "p50": lambda s: s.percentile(50),
+    "p95": lambda s: s.percentile(95),
+    "max": lambda s: s.maximum,
+}
+TIME_MEAN = "time mean"
+SHARES: dict[str, Callable[[Statistics], float]] = {
+    "<1%": lambda s: s.below_1,
+    "<10%": lambda s: s.below_10,
+    ">90%": lambda s: s.above_90,
+    "idle": lambda s: s.idle_share,
+}
+DIFFERS_POINTS, DIFFERS_SHARE = 0.0005, 0.01
+"""The time-weighted mean is shown where it is further than both from the mean: points, and of the mean."""
+
+
+def as_text(report: Report, columns: int = 0, ascii_only: bool = False) -> Iterator[str]:
+    """Lines for a terminal of so many columns (0: any), where a table that is too wide is told in two."""
+    yield headline(report)
+    for title, tables in _sections(report, columns):
+        yield from ("", title)
+        for table in tables:
+            yield from text(table, ascii_only)
+    notes = [*_notes(report)]
+    yield from ["", *notes] if notes else []
+
+
+def as_markdown(report: Report, judgements: Sequence[Judgement] = ()) -> Iterator[str]:
+    """The same as Markdown, with the requirements before it."""
+    yield f"## {escaped(headline(report))}"
+    if judgements:
+        yield from ("", "### Requirements", "", *markdown(requirements(judgements)))
+    for title, tables in _sections(report, 0):
+        yield from ("", f"### {escaped(title)}", "", *markdown(tables[0]))
+    for note in _notes(report):
+        yield from ("", escaped(note))
+
+
+def headline(report: Report) -> str:
+    """What was recorded, in a line."""
+    summary = report.summary
+    names = dict.fromkeys(opened.device.name for opened in report.opened)
+    periods = dict.fromkeys(_period(ns) for ns in summary.periods_ns if not math.isnan(ns))
+    gpus = f"{len(report.opened)} GPU{'s' if len(report.opened) != 1 else ''} ({', '.join(names)})"
+    read = f"{summary.samples_read} samples read of {', '.join(periods)}" if periods else "no samples"
+    if not summary.spans:
+        return f"{report.path}: {gpus}, {read}"
+    seconds = sum(b - a for a, b in summary.spans) / 1e9
+    return f"{report.path}: {gpus}, {seconds:.3f} s from {_local(summary.spans[0][0])}, {read}"
+
+
+def requirements(judgements: Sequence[Judgement]) -> Table:
+    """Each requirement on each GPU: its value, what that rests on, and whether it held."""
+    rows = [
+        (
+            f"{j.outcome}: {j.why}" if j.why else j.outcome,
+            j.requirement.text,
+            f"g{j.gpu}",
+            j.region or EVERYTHING,
+            judged_value(j),
+            str(j.samples),
+            percent(j.coverage),
+        )
+        for j in judgements
+    ]
+    return Table(("outcome", "requirement", "gpu", "of", "value", "samples", "coverage"), rows, words=4)
+
+
+def judged_value(judgement: Judgement) -> str:
+    """The value as it is compared: a percent, seconds, or a plain number."""
+    if judgement.requirement.of_unit:
+        return seconds(judgement.value)
+    return plain(judgement.value) if judgement.plain else percent(judgement.value)
+
+
+def counted(judgements: Sequence[Judgement]) -> str:
+    """How many held, in words."""
+    outcomes = [judgement.outcome for judgement in judgements]
+    counts = {outcome: outcomes.count(outcome) for outcome in (NOT_MEASURABLE, MISSED, HELD)}
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+
+
+def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]:
+    """Titles, and the tables below each for so many columns (0: any)."""
+    for k, label in enumerate(report.summary.metrics):
+        yield _metric_title(report, k, label), _metric_tables(report, k, columns)
+    yield "clocks and power", [_hardware_table(report)]
+
+
+def _metric_title(report: Report, k: int, label: str) -> str:
+    metrics = dict.fromkeys(opened.metrics.metrics[k] for opened in report.opened)
+    formulas = dict.fromkeys(metric.formula for metric in metrics if metric.formula)
+    unit = "a plain quotient" if any(metric.plain for metric in metrics) else "of the peak"
+    return f"{label}, {unit}: {' or '.join(formulas) or 'absent'}"
+
+
+def _metric_tables(report: Report, k: int, columns: int) -> list[Table]:
+    found = [(place, row.metrics[k]) for place, row in _rows(report)]
+    values = dict(VALUES)
+    if any(_differs(s) for _, s in found):
+        values = {"mean": VALUES["mean"], TIME_MEAN: lambda s: s.time_mean, **VALUES}
+    show = plain if any(s.plain for _, s in found) else percent
+    shown = {name: [show(of(s)) for _, s in found] for name, of in values.items()}
+    shares = {name: [percent(of(s)) for _, s in found] for name, of in SHARES.items()}
+    shares["longest idle"] = [seconds(s.longest_idle_s) for _, s in found]
+    counts = {"coverage": [percent(s.coverage) for _, s in found], "samples": [str(s.samples) for _, s in found]}
+    places = [place for place, _ in found]
+    whole = _table(places, {**shown, **shares, **counts})
+    if columns and max(map(len, text(whole))) > columns:
+        return [_table(places, {**shown, **counts}), _table(places, shares)]
+    return [whole]
+
+
+def _hardware_table(report: Report) -> Table:
+    rows = list(_rows(report))
+    columns = {
+        "SM clock": [_unit(row.sm_mhz, "MHz") for _, row in rows],
+        "throttled": [percent(row.throttle_share) for _, row in rows],
+        "power": [_unit(row.power_w, "W") for _, row in rows],
+        "energy": [energy(row.energy_j) for _, row in rows],
+        "coverage": [percent(row.coverage) for _, row in rows],
+    }
+    return _table([place for place, _ in rows], columns)
+
+
+def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> Table:
+    rows = [(*place, *cells) for place, cells in zip(places, zip(*columns.values(), strict=True), strict=True)]
+    return Table(("region", "gpu", *columns), rows, words=2)
+
+
+def _rows(report: Report) -> Iterator[tuple[tuple[str, str], Row]]:
+    """Each row with its region and GPU, the region told once."""
+    for scope in report.summary.scopes:
+        names = [opened.label for opened in report.opened]
+        rows = [*zip(names, scope.rows, strict=True), *([(ALL, scope.group)] if scope.group else [])]
+        for first, (name, row) in zip([True] + [False] * len(rows), rows, strict=False):
+            yield ((scope.name or EVERYTHING) if first else "", name), row
+
+
+def _notes(report: Report) -> Iterator[str]:
+    """What a person must know to read the figures right."""
+    group = report.summary.scopes[0].group
+    if group and group.unlike_kinds:
+        yield f"all: an average over unlike GPUs ({', '.join(group.unlike_kinds)})"
+    for scope in report.summary.scopes:
+        yield from _unlike_notes(report, scope)
+    if report.summary.behind:
+        yield f"{report.summary.behind} samples lie before earlier ones, for a clock was set back: they are left out"
+
+
+def _unlike_notes(report: Report, scope: Scope) -> Iterator[str]:
+    if not scope.group:
+        return
+    where = "" if scope.name == WHOLE else f" in {scope.name}"
+    for j, (of_all, positions) in enumerate(zip(scope.group.metrics, scope.group.unlike, strict=True)):
+        for k in positions:
+            own, together = percent(scope.rows[k].metrics[j].mean), percent(of_all.mean)
+            yield f"{report.opened[k].label} is unlike its peers{where}: {of_all.label} {own}, all together {together}"
+
+
+def _differs(of: Statistics) -> bool:
+    apart = abs(of.time_mean - of.mean)
+    return apart > DIFFERS_SHARE * abs(of.mean) and (of.plain or apart > DIFFERS_POINTS)
+
+
+def percent(ratio: float) -> str:
+    """Two decimals where one would make nothing of little, or all of nearly all."""
+    if math.isnan(ratio):
+        return MISSING
+    if ratio in (0, 1):
+        return f"{100 * ratio:.0f}%"
+    if 0 < ratio < 0.00005:
+        return "<.01%"
+    if 0.9995 <= ratio < 1:
+        return f"{min(100 * ratio, 99.99):.2f}%"
+    return f"{100 * ratio:.{2 if ratio < 0.09995 else 1}f}%"
+
+
+def plain(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{value:.4g}"
+
+
+def seconds(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{value:.3g} s" if value < 100 else f"{value:.0f} s"
+
+
+def energy(joules: float) -> str:
+    if math.isnan(joules):
+        return MISSING
+    scale, unit = (1e6, "MJ") if joules >= 1e6 else (1e3, "kJ") if joules >= 1e3 else (1, "J")
+    return f"{joules / scale:.1f} {unit}"
+
+
+def _unit(value: float, unit: str) -> str:
+    return MISSING if math.isnan(value) else f"{value:.0f} {unit}"
+
+
+def _period(ns: float) -> str:
+    return f"{ns / 1e6:.4g} ms" if ns >= 1e6 else f"{ns / 1e3:.4g} us"
+
+
+def _local(ns: int) -> str:
+    return f"{datetime.fromtimestamp(ns // 1_000_000_000, timezone.utc).astimezone():%Y-%m-%d %H:%M:%S%z}"
