@@ -96,7 +96,7 @@ def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool)
         raise UsageError("--junit needs a --require: it holds a case for each")
     for flag in {"--parquet", *PAGES.values()} & set(paths):
         if len(files) > 1:
-            raise UsageError(f"{flag} is of one recording")
+            raise UsageError(f"{flag} holds the samples of one recording")
     for flag in set(PAGES.values()) & set(paths):
         if options["devices"] != "all":
             raise UsageError(f"{flag} is of all GPUs of a recording: leave out --devices")
