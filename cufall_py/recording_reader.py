@@ -74,6 +74,7 @@ class Recording:
             self.plan = Plan.from_json(document["plan"])
             self.versions: dict[str, str] = document["versions"]
             _check_columns(schema, self.opened)
+            self._names.index("event")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CufallError(f"{path}: its head cannot be understood ({type(error).__name__}: {error})") from None
         self._position = {o.device.ordinal: k for k, o in enumerate(self.opened)}
@@ -128,7 +129,7 @@ class Recording:
                 for batch in pa.ipc.open_stream(source, options=wanted):
                     batch.validate()
                     yield batch
-        except (pa.ArrowException, OSError):  # OSError: a body shorter than its head says
+        except (pa.ArrowException, OSError, MemoryError):  # a body shorter than its head says, or longer than any is
             self._report_cut()
 
     def _rows(self, columns: Columns, begin: int, end: int) -> Iterator[Rows]:
@@ -155,11 +156,9 @@ class Recording:
                 yield gpu, rows
 
     def _event(self, batch: pa.RecordBatch, at: int) -> Event:
-        device, start_ns, end_ns, text = (
-            batch.column(name)[at].as_py() for name in ("device", "start_ns", "end_ns", "event")
-        )
+        device, start_ns, end_ns = (batch.column(name)[at].as_py() for name in ("device", "start_ns", "end_ns"))
         try:
-            fields = json.loads(text)
+            fields = json.loads(batch.column("event")[at].as_py())
             kind = fields.pop("event")
         except (ValueError, LookupError, AttributeError):
             self._report_cut()
@@ -195,6 +194,8 @@ def _check_columns(schema: pa.Schema, opened: Sequence[Opened]) -> None:
 
 
 def _ends_with(path: Path, mark: bytes) -> bool:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise CufallError(f"{path} cannot be read: it is no file, and a recording is read more than once")
     try:
         with open(path, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - len(mark)))

@@ -255,3 +255,19 @@ def test_without_the_demos_file_it_says_so(
     monkeypatch.setattr(playing, "DEMO_FILE", str(tmp_path / "demo.cufall"))
     assert cli._run(["demo"]) == 1
     assert "packaged without the demo recording" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["replay", "{file}"], ["--source", "{file}"]])
+def test_what_is_played_is_not_written_over(
+    tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = phases(tmp_path / "run.cufall")
+    before = path.read_bytes()
+    assert cli._run([*(word.format(file=path) for word in words), "--csv", str(path)]) == 2
+    assert path.read_bytes() == before
+    assert "that file is what is read" in capfd.readouterr().err
+
+
+def test_what_is_no_file_is_refused_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["replay", "/dev/zero"]) == 1
+    assert "it is no file" in capfd.readouterr().err

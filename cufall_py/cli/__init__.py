@@ -205,8 +205,14 @@ def _on_end_signals(handler: Callable[[int, FrameType | None], None]) -> None:
             signal.signal(number, handler)
 
 
+before_leaving: list[Callable[[], None]] = []
+"""What must not be left undone even where a process ends at once: a terminal that was taken over."""
+
+
 def _leave(number: int, _: FrameType | None) -> None:
     """Nothing is measured yet. An exception could be swallowed by what is being imported; this cannot."""
+    for undo in before_leaving:
+        undo()
     os._exit(128 + number)
 
 

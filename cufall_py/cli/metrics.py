@@ -12,7 +12,7 @@ import click
 
 from cufall_py.errors import CufallError, SourceError, from_json
 
-from . import STDOUT, Verb, say, writing
+from . import STDOUT, Verb, end_in_order, say, writing
 from .completion import metric_names
 from .options import option
 
@@ -32,6 +32,7 @@ def metrics(pattern: str, chip: str, as_json: bool) -> None:
     """
     if not sys.stdout:
         raise CufallError("stdout is closed, and the list goes there")
+    end_in_order()
     tables = _known(chip, pattern)
     from cufall_py.catalogue import close, document, matching, rows, sets
     from cufall_py.views.listing import LEGEND, listing

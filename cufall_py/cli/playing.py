@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
 
@@ -104,9 +105,10 @@ def recording_of(source: str) -> str:
 
 
 def refuse_playing_options(options: dict[str, Any]) -> None:
-    """Raises UsageError for one that was given where nothing is played."""
+    """Raises UsageError for one that was given where nothing is played; in the environment it may wait for one."""
+    source_of = click.get_current_context().get_parameter_source
     for name, flag in NAMES.items():
-        if options[name] not in ("", None, False):
+        if options[name] not in ("", None, False) and source_of(name) is ParameterSource.COMMANDLINE:
             raise UsageError(f"{flag} goes with a recording: --source FILE or cufall replay FILE")
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO
 
-from . import STDOUT, say, writing
+from . import STDOUT, before_leaving, say, writing
 
 ENTER = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 """Alternate screen; no cursor, no wrapping at the last column; cleared."""
@@ -80,6 +80,7 @@ class Aside:
 def full_screen(stdin: int, stdout: int) -> Iterator[Screen]:
     """The terminal is a screen for as long as this lasts, and then as it was before."""
     screen = Screen(stdin, stdout)
+    before_leaving.append(screen.leave)
     try:
         with writing(STDOUT):
             screen.enter()

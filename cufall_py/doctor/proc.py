@@ -78,7 +78,7 @@ def processes(root: Path) -> Processes:
 def _holder(words: list[str]) -> str:
     program = words[0].rpartition("/")[2]
     if SAMPLING in words:
-        return "cufall"
+        return "" if any(word.startswith("script:") for word in words) else "cufall"
     return f"{program} ({HOLDERS[program]})" if program in HOLDERS else ""
 
 

@@ -170,7 +170,7 @@ class ScriptProvider:
     def from_file(path: str) -> ScriptProvider:
         try:
             return ScriptProvider(parse(Path(path).read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, UsageError) as error:
+        except (OSError, UnicodeDecodeError, MemoryError, RecursionError, UsageError) as error:
             raise UsageError(f"--source script:{path}: {getattr(error, 'strerror', None) or error}") from None
 
     def prepare(self) -> None:
