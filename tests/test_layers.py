@@ -66,9 +66,17 @@ LAYERS: dict[str, str] = {
     "span_frames": "frames metrics outline samples spans",
     "playback": "devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
     "resolve samples sources span_frames spans",
+    "analysis.limits": "errors",
+    "analysis.statistics": "",
+    "analysis.intervals": "",
+    "analysis.series": "errors metrics outline recorded_metrics recording_reader resolve samples sources span_frames "
+    "spans analysis.statistics",
+    "analysis.comparison": "analysis.intervals analysis.limits analysis.series analysis.statistics",
+    "analysis.likeness": "readings analysis.limits analysis.series",
     "session": "*",
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
+    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series views.listing",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "export.*": "frames metrics samples sources",

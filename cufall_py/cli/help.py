@@ -11,6 +11,7 @@ GROUPS = {
         *("source", "devices", "metrics", "denominator", "no_denominator", "raw", "full_scale"),
         *("frame_us", "sample_us", "decode_us", "duration_sec"),
     ),
+    "Comparison": ("new", "fail_if", "min_effect", "force"),
     "Output": ("view", "width", "no_labels", "color", "no_flush", "csv_path", "as_json"),
     "Hardware": ("chip", "trigger", "sysclk_cycles", "buffer_samples", "hw_buffer_mb"),
 }

@@ -1,0 +1,1 @@
+"""What samples come to: arrays in, dataclasses out."""
