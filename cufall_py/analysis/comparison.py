@@ -14,7 +14,7 @@ import numpy as np
 
 from .intervals import UNKNOWN, Estimate, Interval, averaged, between_runs, difference, relative, within_run
 from .limits import POINTS, RELATIVE, Limit
-from .series import WHOLE_RUN, GpuRun, Key, Sides
+from .series import GpuRun, Key, Sides
 from .statistics import Statistic, value
 
 RUNS_FOR_BETWEEN = 3
@@ -62,9 +62,10 @@ class Comparison:
 
     @property
     def lacking(self) -> list[Finding]:
-        """What has too few samples, of what was asked for: limits, or without any the whole runs."""
-        asked = [f for f in self.findings if f.limit] or [f for f in self.findings if f.key.window == WHOLE_RUN]
-        return [f for f in asked if f.why]
+        """What has too few samples, of what was asked for; without limits everything, if none of it has enough."""
+        limits = [f for f in self.findings if f.limit]
+        lacking = [f for f in limits or self.findings if f.why]
+        return lacking if limits or len(lacking) == len(self.findings) else []
 
     def that_are(self, outcome: str) -> list[Finding]:
         return [f for f in self.findings if f.outcome == outcome]

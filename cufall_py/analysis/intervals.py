@@ -22,6 +22,8 @@ WIDER = 4.0
 """Blocks are so many times the length that is best for the variance's mean square error: intervals that cover want
 longer ones (Sun, Phillips and Jin 2008), and so many times was best in the simulation of docs/statistics.md."""
 FEWEST_BLOCKS = 5
+MOST_AT_ONCE = 1_000_000
+"""Numbers that resampling holds at a time beside its result."""
 RESOLUTION = 2.0**-23
 """Counters are recorded as float32: no number is surer than that share of itself."""
 
@@ -144,13 +146,14 @@ def effective_size(series: Floats, block: int) -> float:
 
 def resampled_totals(sums: Floats, block: int, draws: int, rng: np.random.Generator) -> Floats:
     """(draws, c) totals of n stretches drawn in blocks around the circle of the run; the last block is cut."""
-    n, count = len(sums), -(-len(sums) // block)
+    n, whole = len(sums), (len(sums) - 1) // block
     running = np.concatenate((np.zeros((1, sums.shape[1])), np.cumsum(np.concatenate((sums, sums[:block])), axis=0)))
-    lengths = [*[block] * (count - 1), n - block * (count - 1)]
-    totals = np.zeros((draws, sums.shape[1]))
-    for length in lengths:
-        starts = rng.integers(0, n, draws)
-        totals += running[starts + length] - running[starts]
+    blocks, last = (running[length : length + n] - running[:n] for length in (block, n - whole * block))
+    totals: Floats = last[rng.integers(0, n, draws)]
+    at_once = max(1, MOST_AT_ONCE // totals.size)
+    for done in range(0, whole, at_once):
+        starts = rng.integers(0, n, (min(at_once, whole - done), draws))
+        totals += blocks[starts].sum(axis=0)
     return totals
 
 

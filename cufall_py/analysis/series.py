@@ -235,8 +235,8 @@ def _keys(window: str, metric: Metric, asked: Sequence[Key]) -> list[Key]:
 
 def _activity(opened: Opened) -> list[Metric]:
     """The metrics that tell whether this GPU was active, of those that can be made of what was recorded."""
-    found = []
-    for name in ACTIVITY:
+    found = [m for m in opened.metrics.metrics if m.label in ACTIVITY and not m.absent and not m.plain]
+    for name in {*ACTIVITY} - {m.label for m in found}:
         try:
             found.append(Recorded(opened).metric(name, Wanted((name,))))
         except UsageError:

@@ -118,6 +118,8 @@ def _end(found: Comparison) -> None:
     from cufall_py.analysis.comparison import BEYOND, INCONCLUSIVE
     from cufall_py.views.comparison import told
 
+    if not found.findings:
+        raise InvalidMeasurement("the recordings have nothing measured in common")
     if found.lacking:
         raise InvalidMeasurement(f"too little was measured: {'; '.join(map(told, found.lacking))}")
     if unclear := found.that_are(INCONCLUSIVE):
