@@ -1,4 +1,4 @@
-"""How often the 95 % intervals of `cufall compare` hold the truth: `python benchmarks/coverage.py [RUNS]`.
+"""How often the 95 % intervals of `cufall compare` hold the truth: `python benchmarks/coverage.py [RUNS [STATISTIC...]]`.
 
 Both sides of each comparison are runs of one made-up load, so the true change is 0. Prints the table of
 docs/statistics.md; with 2,000 runs, the default, a share is known to half a point (one standard error).
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cufall_py.analysis.comparison import least_samples
 from cufall_py.analysis.intervals import Estimate, between_runs, difference, relative, within_run
+from cufall_py.analysis.limits import STATISTICS
 from cufall_py.analysis.statistics import Chunk, statistic, value
 
 Floats = NDArray[np.float64]
@@ -119,9 +120,10 @@ def coverage(case: Case, runs: int) -> tuple[float, float]:
 
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    chosen = [k for k, case in enumerate(CASES) if case.statistic in (sys.argv[2:] or STATISTICS)]
     print("| load | statistic | interval holds the truth | refused |\n|---|---|---|---|")
     with Pool() as pool:
-        pending = [(case, pool.apply_async(_by_position, (k, runs))) for k, case in enumerate(CASES)]
+        pending = [(CASES[k], pool.apply_async(_by_position, (k, runs))) for k in chosen]
         for case, result in pending:
             held, judged = result.get()
             print(f"| {case.name} | {case.statistic} | {100 * held:.1f} % | {100 * (1 - judged):.1f} % |", flush=True)

@@ -236,6 +236,15 @@ def test_a_metric_that_the_counters_can_give_need_not_have_been_shown(
     assert code == 2 and f"{path}: dram is not in the recording" in error
 
 
+def test_points_are_of_shares_alone(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    plain = MetricSet(counters().counters, (metric(label="pair", peak=1.0, bounded=False, plain=True),))
+    one = level(tmp_path, 0.5, 1, gpus=[opened(metrics=plain)])
+    code, out, _ = run(one, "--new", one, "--fail-if", "pair.mean -5%")
+    assert code == 0 and "  2 " not in out and "  1.99" in out  # 4 cycles of peak, half of them
+    code, _, error = run(one, "--new", one, "--fail-if", "pair.mean -5pp")
+    assert code == 2 and "pair is a plain quotient, no share" in error
+
+
 # What it refuses
 
 

@@ -71,7 +71,7 @@ LAYERS: dict[str, str] = {
     "analysis.intervals": "",
     "analysis.series": "errors metrics outline recorded_metrics recording_reader resolve samples sources span_frames "
     "spans analysis.statistics",
-    "analysis.comparison": "analysis.intervals analysis.limits analysis.series analysis.statistics",
+    "analysis.comparison": "errors analysis.intervals analysis.limits analysis.series analysis.statistics",
     "analysis.likeness": "readings analysis.limits analysis.series",
     "session": "*",
     "views.*": "frames metrics",

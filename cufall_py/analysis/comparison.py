@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cufall_py.errors import UsageError
+
 from .intervals import UNKNOWN, Estimate, Interval, averaged, between_runs, difference, relative, within_run
 from .limits import POINTS, RELATIVE, Limit
 from .series import GpuRun, Key, Sides
@@ -152,9 +154,16 @@ def _outcome(interval: Interval, shown: bool, limit: Limit) -> str:
 
 
 def _rows(runs: list[GpuRun], limits: Sequence[Limit]) -> Iterator[tuple[Key, Limit | None]]:
-    """What is compared of a GPU: all that every run has, the whole run first; limits at their place."""
+    """What is compared of a GPU: all that every run has, the whole run first; limits at their place.
+
+    Raises UsageError for a limit in points on what is no share.
+    """
     keys = [key for key in runs[0].statistics if all(key in run.statistics for run in runs)]
     wanted = {limit: Key(limit.region, _label(limit.metric, runs), limit.statistic) for limit in limits}
+    for limit, key in wanted.items():
+        plain = key.metric in runs[0].metrics and runs[0].metrics[key.metric].plain
+        if plain and limit.most.unit == POINTS and key.statistic != "idle_share":
+            raise UsageError(f"--fail-if {limit}: {key.metric} is a plain quotient, no share: give its change in %")
     for key in dict.fromkeys([*keys, *wanted.values()]):
         of_key = [limit for limit, its in wanted.items() if its == key]
         if of_key:
@@ -171,13 +180,17 @@ def _notes(sides: Sides) -> list[str]:
     regions = [set[str](run.regions) for run in sides.runs]
     alone = sorted(set[str]().union(*regions).difference(regions[0].intersection(*regions)))
     notes = [f"region {name} is not in all recordings" for name in alone]
+    unknown: dict[str, list[str]] = {}
     for gpu in sides.gpus:
-        told = [run.gpus[gpu] for run in sides.runs]
-        lacks = {
-            "when it was active (gr or sm), so idle time counts too": not all(run.of_active_time for run in told),
-            "its clocks, which may differ": any(math.isnan(run.conditions.sm_mhz) for run in told),
-            "what held its clocks back": any(math.isnan(run.conditions.throttled) for run in told),
-        }
-        if unknown := [what for what, is_unknown in lacks.items() if is_unknown]:
-            notes.append(f"g{gpu}: not known in all recordings: {'; '.join(unknown)}")
-    return notes
+        for what in _unknown([run.gpus[gpu] for run in sides.runs]):
+            unknown.setdefault(what, []).append(f"g{gpu}")
+    return [*notes, *(f"{', '.join(gpus)}: not known in all recordings: {what}" for what, gpus in unknown.items())]
+
+
+def _unknown(runs: list[GpuRun]) -> Iterator[str]:
+    if not all(run.of_active_time for run in runs):
+        yield "when it was active (gr or sm), so idle time counts too"
+    if any(math.isnan(run.conditions.sm_mhz) for run in runs):
+        yield "its clocks, which may differ"
+    if any(math.isnan(run.conditions.throttled) for run in runs):
+        yield "what held its clocks back"
