@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cufall_py.analysis.comparison import least_samples
 from cufall_py.analysis.intervals import Estimate, between_runs, difference, relative, within_run
 from cufall_py.analysis.limits import STATISTICS
-from cufall_py.analysis.statistics import Chunk, statistic, value
+from cufall_py.analysis.streamed import Chunk, statistic, value
 
 Floats = NDArray[np.float64]
 Load = Callable[[int, np.random.Generator], Floats]

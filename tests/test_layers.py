@@ -67,11 +67,11 @@ LAYERS: dict[str, str] = {
     "playback": "devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
     "resolve samples sources span_frames spans",
     "analysis.limits": "errors",
-    "analysis.statistics": "",
+    "analysis.streamed": "",
     "analysis.intervals": "",
     "analysis.series": "errors metrics outline recorded_metrics recording_reader resolve samples sources span_frames "
-    "spans analysis.statistics",
-    "analysis.comparison": "errors analysis.intervals analysis.limits analysis.series analysis.statistics",
+    "spans analysis.streamed",
+    "analysis.comparison": "errors analysis.intervals analysis.limits analysis.series analysis.streamed",
     "analysis.likeness": "readings analysis.limits analysis.series",
     "session": "*",
     "views.*": "frames metrics",

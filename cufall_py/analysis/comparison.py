@@ -17,7 +17,7 @@ from cufall_py.errors import UsageError
 from .intervals import UNKNOWN, Estimate, Interval, averaged, between_runs, difference, relative, within_run
 from .limits import POINTS, RELATIVE, Limit
 from .series import GpuRun, Key, Sides
-from .statistics import Statistic, value
+from .streamed import Statistic, value
 
 RUNS_FOR_BETWEEN = 3
 LEAST_SAMPLES = 20

@@ -24,7 +24,7 @@ from cufall_py.sources import Opened
 from cufall_py.span_frames import within
 from cufall_py.spans import Span, union
 
-from .statistics import Chunk, Statistic, statistic
+from .streamed import Chunk, Statistic, statistic
 
 WHOLE_RUN = ""
 """As the name of a window."""

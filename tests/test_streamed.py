@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cufall_py.analysis.statistics import MOST_BINS, Bins, Chunk, Statistic, statistic, value
+from cufall_py.analysis.streamed import MOST_BINS, Bins, Chunk, Statistic, statistic, value
 
 RNG = np.random.default_rng(5)
 
