@@ -117,10 +117,15 @@ class MetricSet:
 
     def ratios(self, totals: Floats) -> Floats:
         """(n, counters + 1) totals of windows to (n, metrics); NaN where nothing was measured."""
+        numerators, denominators = self.parts(totals)
         with np.errstate(divide="ignore", invalid="ignore"):
-            out: Floats = (totals @ self._numerators) / (totals @ self._denominators)
+            out: Floats = numerators / denominators
         out[totals[:, -1] <= 0] = np.nan
         return out
+
+    def parts(self, totals: Floats) -> tuple[Floats, Floats]:
+        """What `ratios` divides: numerators and denominators, (n, metrics) each, that add up over time."""
+        return totals @ self._numerators, totals @ self._denominators
 
     def quotients(self, values: Floats, duration_ns: NDArray[np.int64]) -> Floats:
         """Each sample's own value of each metric, (n, metrics)."""

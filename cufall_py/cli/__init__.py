@@ -67,7 +67,7 @@ class Verb(click.Command):
 class Verbs(Verb, click.Group):
     """Verbs, each in the module of its name; a command line that begins with an option is `live`'s."""
 
-    NAMES = ("live", "record", "mark", "replay", "report", "metrics", "doctor", "demo")
+    NAMES = ("live", "record", "mark", "replay", "report", "compare", "metrics", "doctor", "demo")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = not args and not ctx.resilient_parsing  # as a shell asks what can come first
@@ -118,8 +118,9 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Without a verb, cufall is `cufall live`. Each option can be given as an environment variable, "
-    "CUFALL_FRAME_US for --frame-us. Exit codes: 0 done, 1 could not run, 2 usage, 3 a requirement was missed, "
-    "4 not a valid measurement, 130 and 143 ended by a signal, 141 reader went away; of record also the command's own.",
+    "CUFALL_FRAME_US for --frame-us. Exit codes: 0 done, 1 could not run, 2 usage, 3 a requirement was missed or a "
+    "limit passed, 4 not a valid measurement, 130 and 143 ended by a signal, 141 reader went away; of record also the "
+    "command's own.",
 )
 @click.option(
     "--version",

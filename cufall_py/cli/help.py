@@ -12,11 +12,12 @@ GROUPS = {
         *("frame_us", "sample_us", "decode_us", "duration_sec"),
     ),
     "Output": (
-        *("view", "width", "no_labels", "color", "no_flush"),
+        *("view", "width", "no_labels", "color", "no_flush", "force"),
         *("csv_path", "as_json", "markdown", "junit", "parquet", "html", "trace"),
     ),
-    "Recording": ("output", "force", "warmup_sec", "cooldown_sec"),
+    "Recording": ("output", "warmup_sec", "cooldown_sec"),
     "Judging": ("require", "result", "annotate"),
+    "Comparison": ("new", "fail_if", "min_effect"),
     "Hardware": ("chip", "trigger", "sysclk_cycles", "buffer_samples", "hw_buffer_mb"),
 }
 """Heading to the parameters below it, in this order."""
