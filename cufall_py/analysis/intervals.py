@@ -20,7 +20,7 @@ DRAWS = 1000
 """Resamples: the standard error is known to 1 / sqrt(2 DRAWS), 2 %."""
 WIDER = 4.0
 """Blocks are so many times the length that is best for the variance's mean square error: intervals that cover want
-longer ones (Sun, Phillips and Jin 2008), and so many times was best in the simulation of docs/statistics.md."""
+longer ones (Sun, Phillips and Jin 2008). Chosen of 1 to 4 by trial: docs/statistics.md."""
 FEWEST_BLOCKS = 5
 MOST_AT_ONCE = 1_000_000
 """Numbers that resampling holds at a time beside its result."""
