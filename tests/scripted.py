@@ -66,7 +66,15 @@ def supervisor(reader: int) -> psutil.Process:
 
 def workers(reader: int) -> list[psutil.Process]:
     """The processes that sample for a reader, once there are any."""
-    return soon(lambda: [p for p in supervisor(reader).children() if p.status() != psutil.STATUS_ZOMBIE])
+    return soon(lambda: [p for p in supervisor(reader).children() if _runs(p)])
+
+
+def _runs(process: psutil.Process) -> bool:
+    """A supervisor also has children that end by themselves, those that look for GPUs."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def soon(found: Callable[[], Any], seconds: float = 20.0) -> Any:
