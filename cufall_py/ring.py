@@ -92,7 +92,7 @@ class RingWriter:
         if isinstance(batch, Even) and len(batch) <= room:
             self._write_slot(batch, tally)
         else:
-            self._write_samples(batch.spread() if isinstance(batch, Even) else batch, room, tally)
+            self._write_samples(batch.spread(), room, tally)
         self._words[HEARTBEAT_WORD] = time.monotonic_ns()
 
     def readerless_s(self) -> float:

@@ -46,6 +46,10 @@ class Samples:
         missing_ns = self.start_ns - np.concatenate(([last_end_ns or self.start_ns[0]], self.end_ns[:-1]))
         return np.where(missing_ns > period_ns // 2, missing_ns, 0)
 
+    def spread(self) -> Samples:
+        """Themselves; as Even has it."""
+        return self
+
     @staticmethod
     def empty(counters: int) -> Samples:
         return Samples(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, counters)))

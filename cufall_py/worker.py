@@ -124,7 +124,7 @@ class Sampling:
             timeline.reach(found.end_ns, began_ns)
             kept: Samples | Even = found
         else:
-            kept, jumped = self._screened(found.spread() if isinstance(found, Even) else found, began_ns)
+            kept, jumped = self._screened(found.spread(), began_ns)
         _account(tally, time.monotonic_ns() - began_ns, time.time_ns() - due_ns, period_ns)
         self.ring.write(kept, tally)
         return jumped

@@ -9,7 +9,7 @@ from cufall_py.devices import Device
 from cufall_py.errors import CountersDenied, CountersOwned, SourceError, Unsupported, UsageError
 from cufall_py.plan import Plan
 from cufall_py.resolve import Wanted
-from cufall_py.samples import Even, Samples
+from cufall_py.samples import Samples
 from cufall_py.sources import Opened
 from cufall_py.sources.cupti.source import CuptiSource
 from tests.pm_double import MS, PlayedPm
@@ -28,8 +28,7 @@ def opened(pm: PlayedPm, *metrics: str, plan: Plan = MILLISECOND) -> tuple[Cupti
 
 def read_after(source: CuptiSource, pm: PlayedPm, milliseconds: int) -> Samples:
     pm.now_ns += milliseconds * MS
-    found = source.read()
-    return Samples.join([found.spread() if isinstance(found, Even) else found])  # a copy: the next read writes over it
+    return Samples.join([source.read().spread()])  # a copy: the next read writes over it
 
 
 def test_the_first_sample_which_has_no_start_is_dropped() -> None:

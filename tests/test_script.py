@@ -17,7 +17,7 @@ from hypothesis import given, strategies as st
 from cufall_py.errors import CountersDenied, CountersOwned, SourceError, UsageError
 from cufall_py.plan import Plan
 from cufall_py.resolve import Wanted
-from cufall_py.samples import Even, Samples
+from cufall_py.samples import Samples
 from cufall_py.screening import screen
 from cufall_py.sources import provider
 from cufall_py.sources.script import ScriptProvider, ScriptSource, parse
@@ -54,8 +54,7 @@ def source_of(clock: Clock, plan: Plan | None = None, gpu: int = 0, **script: An
 
 def read_after(source: ScriptSource, clock: Clock, milliseconds: float) -> Samples:
     clock.move(milliseconds)
-    found = source.read()
-    return found.spread() if isinstance(found, Even) else found
+    return source.read().spread()
 
 
 def tensor_cycles(since_s: float) -> float:

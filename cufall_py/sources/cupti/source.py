@@ -75,7 +75,7 @@ class CuptiSource:
         try:
             found = self._drain()
             if self._early is not None:
-                found, self._early = Samples.join([self._early, _spread(found)]), None
+                found, self._early = Samples.join([self._early, found.spread()]), None
             return found
         except CuptiError as error:
             raise explain(error, self.device) from None
@@ -216,7 +216,7 @@ class CuptiSource:
         period_s = self.plan.sample_ns / 1e9 if self._config.time_trigger else self._config.interval / SLOWEST_SYSCLK_HZ
         until = time.monotonic() + SILENCE_S + 3 * period_s
         while time.monotonic() < until:
-            found = _spread(self._drain())
+            found = self._drain().spread()
             if len(found):
                 self._early = Samples.join([found])  # a copy, for the next decode writes over it
                 return True
@@ -274,10 +274,6 @@ class CuptiSource:
         """A full buffer that keeps its oldest records, or a backlog that only grows, ends with a new beginning."""
         self.tally.overflows += 1
         self._restart()
-
-
-def _spread(found: Samples | Even) -> Samples:
-    return found.spread() if isinstance(found, Even) else found
 
 
 def _timed_until(samples: Samples) -> int:
