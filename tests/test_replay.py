@@ -271,3 +271,12 @@ def test_what_is_played_is_not_written_over(
 def test_what_is_no_file_is_refused_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli._run(["replay", "/dev/zero"]) == 1
     assert "it is no file" in capfd.readouterr().err
+
+
+def test_a_file_that_is_called_as_a_source_is_may_be_written(
+    packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("demo").write_text("of yesterday")
+    assert cli._run(["demo", "--csv", "demo", "--frame-us", "500000"]) == 0
+    assert Path("demo").read_text().startswith("time,")

@@ -7,7 +7,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,7 +17,7 @@ from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .options import in_colour, number, option, plan_from, sampling_options
-from .playing import FrameSource, Say, playback, playing_options, recording_of, refuse_playing_options
+from .playing import FrameSource, Say, is_read, playback, playing_options, recording_of, refuse_playing_options
 from .screen import Aside, Quit, why_no_screen
 
 if TYPE_CHECKING:
@@ -85,12 +85,12 @@ def watch(options: dict[str, Any]) -> None:
     """Show the frames of a source; `options` are those of `live`."""
     if not sys.stdout:
         raise CufallError("stdout is closed, and what is measured goes there")
-    reads = recording_of(options["source"]), options["source"].removeprefix("script:")
+    named = options["source"]
     with ExitStack() as stack:
         begin = _source(options, stack)
         plan = plan_from(options)
         duration_s = _checked(options, plan)
-        file = _open_csv(options["csv_path"], reads, stack)
+        file = _open_csv(options["csv_path"], named, stack)
         view, aside = _view(options, file), Aside()
         source = stack.enter_context(begin(plan, aside))
         sinks = _sinks(source, file, options, view)
@@ -162,12 +162,12 @@ def _checked(options: dict[str, Any], plan: Plan) -> float:
     return duration_s
 
 
-def _open_csv(path: str, reads: Iterable[str], stack: ExitStack) -> TextIO | None:
+def _open_csv(path: str, source: str, stack: ExitStack) -> TextIO | None:
     if not path:
         return None
     if path == "-":
         return sys.stdout
-    if os.path.exists(path) and any(os.path.exists(read) and os.path.samefile(path, read) for read in reads):
+    if is_read(path, source):
         raise UsageError(f"--csv {path}: that file is what is read")
     try:
         # opened before anything is started, to refuse what cannot be written; emptied when there is something to write

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 SUFFIX = ".cufall"
+SCRIPT = "script:"
 DEMO = "demo"
 DEMO_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "demo.cufall")
 
@@ -101,7 +102,13 @@ def recording_of(source: str) -> str:
     if source == DEMO:
         return DEMO_FILE
     is_path = source.endswith(SUFFIX) or os.sep in source
-    return source if is_path and not source.startswith("script:") else ""
+    return source if is_path and not source.startswith(SCRIPT) else ""
+
+
+def is_read(path: str, source: str) -> bool:
+    """Whether a path is, by whatever name, the file that a `--source` is read from."""
+    read = recording_of(source) or (source.removeprefix(SCRIPT) if source.startswith(SCRIPT) else "")
+    return os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read)
 
 
 def refuse_playing_options(options: dict[str, Any]) -> None:

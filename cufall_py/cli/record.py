@@ -24,7 +24,7 @@ from cufall_py.launch import launch
 from . import Verb, say, writing
 from .live import LONGEST_S, bad_duration
 from .options import SAMPLING, number, option, plan_from
-from .playing import OPTIONS, SUFFIX, Say, playback, recording_of, refuse_playing_options
+from .playing import OPTIONS, SUFFIX, Say, is_read, playback, recording_of, refuse_playing_options
 from .progress import Progress, size_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def record(**options: Any) -> None:
     """
     result = _writable("--result", options["result"], force=True) if options["result"] else None
     try:
-        path = _output(options["output"], options["force"], recording_of(options["source"]))
+        path = _output(options["output"], options["force"], options["source"])
         outcome = _recorded(path, options)
     except (CufallError, click.UsageError) as error:
         _tell(result, error.exit_code, str(error), None)
@@ -207,10 +207,10 @@ def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[b
     raise failed
 
 
-def _output(asked: str, force: bool, played: str) -> Path:
+def _output(asked: str, force: bool, source: str) -> Path:
     """Where the recording goes. Raises UsageError for a place that it cannot go to."""
     path = _writable("-o", asked, force) if asked else _dated()
-    if played and path.exists() and os.path.exists(played) and path.samefile(played):
+    if is_read(str(path), source):
         raise UsageError(f"-o {path}: is what is played")
     return path
 
