@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from cufall_py.marks import mark_begin, mark_end
-
 from . import Verb
 
 
@@ -18,6 +16,8 @@ def mark(name: str, end: bool, pid: int | None, text: str) -> None:
     """Open a region in this user's running recorders (cufall record). Ends 1 if none runs."""
     if end and text:
         raise click.UsageError("--text goes with the begin of a region, not with --end")
+    from cufall_py.marks import mark_begin, mark_end
+
     if end:
         mark_end(name, pid=pid or 0, required=True)
     else:

@@ -19,7 +19,6 @@ from click.core import ParameterSource
 from click.exceptions import Exit
 
 from cufall_py.errors import CufallError, Unsupported, UsageError
-from cufall_py.launch import launch
 
 from . import Verb, say, writing
 from .live import LONGEST_S, bad_duration
@@ -161,6 +160,8 @@ def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], 
     if path := recording_of(options["source"]):
         return lambda plan, say: _playback(path, _checked(plan, duration_s), by_default, say, options)
     refuse_playing_options({**options, "loop": False})
+    from cufall_py.launch import launch
+
     asked = time.monotonic()
     process = stack.enter_context(launch(options["source"]))
     stack.callback(process.kill)
