@@ -58,13 +58,6 @@ OPTIONS = (
 )
 
 
-def judging_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add them; the command gets `require`, `result` and `annotate`."""
-    for decorate in reversed(OPTIONS):
-        command = decorate(command)
-    return command
-
-
 def requirements_from(texts: Sequence[str]) -> list[Requirement]:
     """Raises UsageError for the first that is none."""
     from cufall_py.requirements import parse

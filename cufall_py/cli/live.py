@@ -16,8 +16,8 @@ import click
 from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
-from .options import in_colour, number, option, plan_from, sampling_options
-from .playing import FrameSource, Say, is_read, playback, playing_options, recording_of, refuse_playing_options
+from .options import SAMPLING, in_colour, number, option, plan_from, with_options
+from .playing import OPTIONS as PLAYING, FrameSource, Say, is_read, playback, recording_of, refuse_playing_options
 from .screen import Aside, Quit, why_no_screen
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ def bad_duration(value: object) -> str:
 
 
 @click.command(cls=Verb)
-@sampling_options
-@playing_options
+@with_options(*SAMPLING, *PLAYING)
 @option(
     "--duration-sec",
     type=number(float, bad_duration),

@@ -105,11 +105,15 @@ SAMPLING = (
 )
 
 
-def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the sampling options; the command gets them as `plan_from` takes them."""
-    for decorate in reversed(SAMPLING):
-        command = decorate(command)
-    return command
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Add these options to a command, in this order."""
+
+    def add(command: Any) -> Any:
+        for decorate in reversed(options):
+            command = decorate(command)
+        return command
+
+    return add
 
 
 def plan_from(options: dict[str, Any]) -> Plan:

@@ -87,14 +87,8 @@ OPTIONS = (
     option("--region", default="", metavar="NAME", help="Play the times of this region alone."),
     option("--loop", is_flag=True, help="Begin again at the end, until Ctrl-C."),
 )
+"""Those that go with a recording."""
 NAMES = {"speed": "--speed", "begin": "--from", "end": "--to", "region": "--region", "loop": "--loop"}
-
-
-def playing_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that go with a recording."""
-    for decorate in reversed(OPTIONS):
-        command = decorate(command)
-    return command
 
 
 def recording_of(source: str) -> str:

@@ -16,9 +16,18 @@ import click
 from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Verb, end_in_order, say, writing
-from .judging import annotate, check_places, conclude, judging_options, requirements_from, result_to, tell, write_text
+from .judging import (
+    OPTIONS as JUDGING,
+    annotate,
+    check_places,
+    conclude,
+    requirements_from,
+    result_to,
+    tell,
+    write_text,
+)
 from .live import live, takes
-from .options import option, wanted_from
+from .options import option, wanted_from, with_options
 
 if TYPE_CHECKING:
     from cufall_py.judgements import Judgement
@@ -53,7 +62,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@judging_options
+@with_options(*JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
