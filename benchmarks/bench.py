@@ -18,6 +18,7 @@ from harness import GpuLoads, Loads, NoLoads, cufall
 
 from cufall_py.devices import Device
 from cufall_py.plan import Plan
+from cufall_py.resolve import Wanted
 from cufall_py.session import Session
 
 Figures = dict[str, Any]
@@ -67,6 +68,11 @@ class Bench:
 
     def plan(self, **options: Any) -> Plan:
         return Plan(**{"source": self.source, "devices": "0", **options})
+
+    def plan_of_floor(self, counter: str, sample_us: int, decode_us: int, **options: Any) -> Plan:
+        """What the floor does with this counter beside ELAPSED; a frame a decode."""
+        periods = {"sample_us": sample_us, "decode_us": decode_us, "frame_us": decode_us}
+        return self.plan(wanted=Wanted((counter,)), **{**periods, "hw_buffer_mb": FLOOR_BUFFER_MB, **options})
 
     def start(self, *args: str, **settings: Any) -> subprocess.Popen[bytes]:
         return cufall("--source", self.source, "--devices", "0", *args, **settings)

@@ -11,7 +11,6 @@ from itertools import pairwise
 from bench import ELAPSED, FLOOR_BUFFER_MB, GEMM, PLAIN, REALTIME, Bench, Figures
 from harness import cpu_s, memory_mb, tree, workers
 
-from cufall_py.resolve import Wanted
 from cufall_py.samples import Tally
 from cufall_py.session import Session
 
@@ -51,14 +50,7 @@ def run_worker(
     bench: Bench, counter: str, sample_us: int, decode_us: int, seconds: float, buffer_mb: int = FLOOR_BUFFER_MB
 ) -> Figures:
     """A session's worker in its steady state."""
-    plan = bench.plan(
-        wanted=Wanted((counter,)),
-        sample_us=sample_us,
-        decode_us=decode_us,
-        frame_us=decode_us,
-        hw_buffer_mb=buffer_mb,
-    )
-    with Session(plan) as session:
+    with Session(bench.plan_of_floor(counter, sample_us, decode_us, hw_buffer_mb=buffer_mb)) as session:
         marks: list[tuple[float, Tally]] = []
         began = time.monotonic()
         for _ in session.frames():

@@ -7,10 +7,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from bench import ELAPSED, FLOOR_BUFFER_MB, GEMM, REALTIME, Bench, Figures
+from bench import ELAPSED, GEMM, REALTIME, Bench, Figures
 from harness import GpuLoads, cpu_s, tree
 
-from cufall_py.resolve import Wanted
 from cufall_py.session import Session
 
 from .cost import between
@@ -45,15 +44,7 @@ def floors(bench: Bench, gpus: list[int], seconds: float) -> Figures:
 
 
 def sessions(bench: Bench, devices: str, seconds: float) -> Figures:
-    plan = bench.plan(
-        devices=devices,
-        wanted=Wanted((REALTIME,)),
-        sample_us=SAMPLE_US,
-        decode_us=DECODE_US,
-        frame_us=DECODE_US,
-        hw_buffer_mb=FLOOR_BUFFER_MB,
-    )
-    with Session(plan) as session:
+    with Session(bench.plan_of_floor(REALTIME, SAMPLE_US, DECODE_US, devices=devices)) as session:
         frames = session.frames()
         until = time.monotonic() + 1.0
         while time.monotonic() < until:
