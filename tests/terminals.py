@@ -62,6 +62,20 @@ class Picture:
         self._line = self._column = 0
 
 
+def run_in(inner: int, words: Sequence[str], **variables: str) -> subprocess.Popen[bytes]:
+    """Run a program in a terminal, of which `inner` is the program's end."""
+    process = subprocess.Popen(
+        words,
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        env=environment(**variables),
+        preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+    )
+    os.close(inner)
+    return process
+
+
 class Terminal:
     """A program in a terminal. Use as a context manager."""
 
@@ -70,15 +84,7 @@ class Terminal:
         self.picture, self.written = Picture(columns, lines), b""
         self.resize(columns, lines)
         self.before = termios.tcgetattr(self._fd)
-        self.process = subprocess.Popen(
-            words,
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            env=environment(**{"TERM": "xterm-256color", **variables}),
-            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
-        )
-        os.close(inner)
+        self.process = run_in(inner, words, **{"TERM": "xterm-256color", **variables})
 
     def __enter__(self) -> Terminal:
         return self

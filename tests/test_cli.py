@@ -26,6 +26,7 @@ import pytest
 
 from cufall_py import cli
 from tests.scripted import ROOT, command, cufall, environment, fault, rings, script, soon, start, together, workers
+from tests.terminals import run_in
 
 SHORT = ("--frame-us", "20000", "--duration-sec", "0.1")
 HEADER = (
@@ -501,15 +502,7 @@ class Terminal:
     def __init__(self, *words: str, **variables: str) -> None:
         self.fd, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
-        self.process = subprocess.Popen(
-            command(*words),
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            env=environment(**variables),
-            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
-        )
-        os.close(inner)
+        self.process = run_in(inner, command(*words), **variables)
 
     def __enter__(self) -> Terminal:
         return self
