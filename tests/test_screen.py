@@ -15,7 +15,7 @@ import pytest
 from cufall_py.cli.screen import split_keys
 from cufall_py.views.styled import fitted, plain
 from cufall_py.views.timeline import FOOTER
-from tests.scripted import command, cufall, fault, rings, script
+from tests.scripted import command, cufall, fault, rings, script, soon
 from tests.terminals import Picture, Terminal
 
 FRAMES = ("--frame-us", "20000", "--decode-us", "20000")
@@ -59,7 +59,6 @@ ENDS: list[tuple[str, Callable[[Terminal], None], int]] = [
     ("Ctrl-C twice", lambda terminal: terminal.press("\x03\x03"), 130),
     ("SIGTERM", lambda terminal: terminal.process.send_signal(signal.SIGTERM), 143),
     ("SIGHUP", lambda terminal: terminal.process.send_signal(signal.SIGHUP), 129),
-    ("SIGQUIT", lambda terminal: terminal.process.send_signal(signal.SIGQUIT), -signal.SIGQUIT),
     ("Ctrl-\\, which is no key, and q", lambda terminal: terminal.press("\x1cq"), 0),
 ]
 
@@ -74,6 +73,35 @@ def test_after_every_end_the_terminal_is_as_it_was(source: str) -> None:
         for terminal, name, _, code in running:
             assert (name, terminal.ends(), terminal.is_as_before) == (name, code, True)
             assert "Traceback" not in terminal.said
+
+
+DEADLY = ["QUIT TRAP ABRT USR1 USR2", "ALRM XCPU VTALRM PROF", "POLL PWR SYS RTMIN RTMAX"]
+"""As signal(7) has them; those of faults (SEGV, BUS, FPE, ILL) are left alone."""
+
+
+@pytest.mark.parametrize("names", DEADLY)
+def test_a_signal_that_nobody_waits_for_ends_it_with_a_clean_screen(names: str, source: str, ring_dir: Path) -> None:
+    with ExitStack() as stack:
+        running = [(stack.enter_context(timeline(source)), signal.Signals[f"SIG{name}"]) for name in names.split()]
+        for terminal, number in running:
+            terminal.sees("50%")
+            assert taken_over(terminal)
+            terminal.process.send_signal(number)
+        for terminal, number in running:
+            assert (terminal.ends(), terminal.is_as_before) == (-number, True)
+    soon(lambda: not rings(ring_dir))
+
+
+def test_a_signal_that_ends_nothing_leaves_the_screen_as_it_is(source: str) -> None:
+    with timeline(source) as terminal:
+        terminal.sees("50%")
+        for name in ("PIPE", "XFSZ", "CHLD", "URG", "WINCH", "CONT"):
+            terminal.process.send_signal(signal.Signals[f"SIG{name}"])
+        terminal.press("l")
+        terminal.sees("linear scale")
+        assert taken_over(terminal)
+        terminal.press("q")
+        assert (terminal.ends(), terminal.is_as_before) == (0, True)
 
 
 def test_a_source_that_dies_is_told_when_the_screen_is_left(tmp_path: Path) -> None:
