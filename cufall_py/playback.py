@@ -75,6 +75,7 @@ class Playback:
         self._pairs_to_explain = bool(plan.wanted.denominator)
         self._gaps = _Gaps(self.outline.gaps, self._positions)
         self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
+        self._covered_ns = np.zeros(len(self.opened))
         self._readings: list[_Readings] = []
         self._tick: Callable[[], None] | None = None
         self._copy: Copy | None = None
@@ -130,8 +131,9 @@ class Playback:
         return [f"{self._got.sum()} samples in {self._played_ns / 1e9:.1f} s of {self._path}, {lost}"]
 
     def check(self) -> None:
-        """Raise InvalidMeasurement if a selected GPU has no sample in what was played."""
-        without = [str(o.device.ordinal) for o, got in zip(self.opened, self._got, strict=True) if not got]
+        """Raise InvalidMeasurement if a selected GPU has no sample, nor a part of one, in what was played."""
+        some = (self._got > 0) | (self._covered_ns > 0)
+        without = [str(o.device.ordinal) for o, there in zip(self.opened, some, strict=True) if not there]
         if without:
             raise InvalidMeasurement(f"GPU {', '.join(without)}: no samples in what was played of {self._path}")
 
@@ -222,6 +224,7 @@ class Playback:
         """What has been played, and been lost in it."""
         self._played_ns += sum(b - a for a, b in common([(frame.start_ns, frame.end_ns)], self._spans))
         self._got += frame.got
+        self._covered_ns += frame.covered_ns
         self._gaps.count(frame)
         for readings in self._readings:
             readings.move_to(frame.end_ns)

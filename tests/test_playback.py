@@ -140,17 +140,43 @@ def test_any_two_parts_add_up_to_the_whole(
             return
         one, two, both = (added(path, Part(*ends)) for ends in ((a, b), (b, c), (a, c)))
     for start_ns, whole in both.items():
-        halves = one.get(start_ns, np.zeros(4)) + two.get(start_ns, np.zeros(4))
-        assert halves == pytest.approx(whole, rel=1e-4, abs=10)
+        halves = one.get(start_ns, np.zeros(6)) + two.get(start_ns, np.zeros(6))
+        assert halves[:4] == pytest.approx(whole[:4], rel=1e-4, abs=10)
+        assert halves[4:].tolist() == whole[4:].tolist()
     assert {*one, *two} == {*both}
 
 
 def added(path: Path, part: Part) -> dict[int, np.ndarray]:
-    """Frame start to covered and busy nanoseconds of each GPU."""
+    """Frame start to covered and busy nanoseconds of each GPU, and its samples."""
     return {
-        frame.start_ns: np.concatenate([frame.covered_ns, np.nan_to_num(frame.mean[:, 0]) * frame.covered_ns])
+        frame.start_ns: np.concatenate(
+            [frame.covered_ns, np.nan_to_num(frame.mean[:, 0]) * frame.covered_ns, frame.got]
+        )
         for frame in played(path, part=part)
     }
+
+
+def test_a_sample_that_touches_a_region_twice_is_one(tmp_path: Path) -> None:
+    """It counts where it ends; one that ends outside counts nowhere, by its share it does."""
+    with writer(tmp_path / "a.cufall", [opened()]) as out:
+        for start_us, end_us in ((0, 5_200), (5_400, 5_600), (5_700, 12_500)):
+            region(out, "twice", EPOCH + 1000 * start_us, EPOCH + 1000 * end_us)
+        out.add(0, busy(EPOCH, [0.5] * 20))
+    with Playback(tmp_path / "a.cufall", PLAN, part=Part(region="twice")) as playback:
+        frames = list(playback.frames())
+        assert [frame.got.tolist() for frame in frames] == [[10], [2]]
+        assert [frame.covered_ns.tolist() for frame in frames] == [[9.7 * MS], [2.5 * MS]]
+        assert playback.counts()[0] == 12
+        playback.check()
+
+
+def test_a_part_of_a_sample_is_measured_though_no_sample_ends_in_it(tmp_path: Path) -> None:
+    with writer(tmp_path / "a.cufall", [opened()]) as out:
+        out.add(0, busy(EPOCH, [0.5] * 20))
+    with Playback(tmp_path / "a.cufall", PLAN, part=Part("0.0052", "0.0058")) as playback:
+        (frame,) = playback.frames()
+        assert (frame.got.tolist(), frame.covered_ns.tolist()) == ([0], [pytest.approx(0.6 * MS)])
+        playback.check()
 
 
 def test_a_new_frame_length_folds_anew(three: Path) -> None:

@@ -115,6 +115,13 @@ def test_only_the_times_that_are_meant_count() -> None:
     assert whole.covered_ns[0, 0] == 20 * MS
 
 
+def test_a_sample_that_two_spans_share_counts_once_where_it_ends() -> None:
+    samples = joined(EPOCH, 10 * MS, [[1, 2]] * 4)
+    spans = [(EPOCH, EPOCH + 12 * MS), (EPOCH + 14 * MS, EPOCH + 35 * MS)]
+    found = built(samples, 5 * MS, spans=spans)
+    assert (found.got.tolist(), found.whole.covered_ns.tolist()) == ([3], [[33 * MS]])
+
+
 def test_samples_from_before_a_clock_was_set_back_are_left_out() -> None:
     there = joined(EPOCH + 10 * MS, MS, [[1, 2]] * 10)
     back = joined(EPOCH, MS, [[2, 2]] * 10)
