@@ -534,8 +534,12 @@ class Terminal:
 
 
 ENCODINGS: list[tuple[dict[str, str], bool]] = [
-    ({"LC_ALL": "C"}, True),
-    ({"LC_ALL": "POSIX"}, True),
+    ({"LC_ALL": "C"}, False),
+    ({"LC_ALL": "POSIX"}, False),
+    ({"LC_ALL": "", "LC_CTYPE": "", "LANG": ""}, True),
+    ({"LC_ALL": "", "LC_CTYPE": "", "LANG": "C"}, True),
+    ({"LC_ALL": "C", "PYTHONUTF8": "1"}, True),
+    ({"LC_ALL": "C", "PYTHONIOENCODING": "utf-8"}, True),
     ({"LC_ALL": "C.UTF-8", "PYTHONUTF8": "0"}, True),
     ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, False),
     ({"PYTHONIOENCODING": "ascii"}, False),
@@ -545,6 +549,7 @@ ENCODINGS: list[tuple[dict[str, str], bool]] = [
 ]
 """And whether they have Braille."""
 BRAILLE_BANDS = "g0(  50%) \u28b8\u28b8\u28b8\u28b8 g1(   --) \u00b7\u00b7\u00b7\u00b7"
+TOLD_OF_ASCII = ": bands are of .:-=+*#@ (least to most), ? where not measured"
 ASCII_BANDS = "g0(  50%) ==== g1(   --) ????"
 
 
@@ -554,6 +559,7 @@ def test_every_encoding_gets_a_band_it_can_show(tmp_path: Path) -> None:
     for ended, (variables, dots) in zip(all_ended, ENCODINGS, strict=True):
         bands = {line.split(" ", 1)[1] for line in ended.stdout.splitlines()}
         assert bands == {BRAILLE_BANDS if dots else ASCII_BANDS}, variables
+        assert ended.stderr.count(TOLD_OF_ASCII) == (not dots)
         assert (ended.returncode, "Traceback" in ended.stderr) == (4, False)
 
 

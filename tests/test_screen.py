@@ -235,6 +235,7 @@ LOOKS: list[tuple[dict[str, str], tuple[str, ...], bool, bool]] = [
     ({"NO_COLOR": "1"}, (), False, True),
     ({"NO_COLOR": "1"}, ("--color",), True, True),
     ({}, ("--no-color",), False, True),
+    ({"LC_ALL": "C"}, (), True, False),
     ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, (), True, False),
 ]
 """Variables and options; whether there is colour, and more than ASCII."""

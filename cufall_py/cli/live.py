@@ -16,6 +16,7 @@ import click
 from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
+from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, Say, is_read, playback, recording_of, refuse_playing_options
 from .screen import Aside, Quit, why_no_screen
@@ -221,11 +222,13 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
 
 
 def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:
-    from cufall_py.views.waterfall import row
+    from cufall_py.views.waterfall import ASCII_BLANK, ASCII_RAMP, row
 
     metrics = source.opened[0].metrics.metrics
     labels, colour = not options["no_labels"], bool(options["color"])
-    ascii_only = not takes(sys.stdout, "\u28ff\u00b7")
+    if ascii_only := not takes(sys.stdout, "\u28ff\u00b7"):
+        ramp = f"bands are of {ASCII_RAMP.strip()} (least to most), {ASCII_BLANK} where not measured"
+        say(f"stdout takes no Braille dots ({encoding_of(sys.stdout)}): {ramp}")
     width = options["width"] or 0
 
     def write(frame: Frame) -> None:
@@ -254,11 +257,3 @@ def _timeline(source: FrameSource, aside: Aside, options: dict[str, Any]) -> Abs
 
     colour = in_colour(options["color"], os.environ, True)
     return timeline(source, aside, colour, not takes(sys.stdout, "\u2581\u2588\u00b7"))
-
-
-def takes(stream: TextIO, characters: str) -> bool:
-    try:
-        characters.encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

@@ -16,6 +16,7 @@ import click
 from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Verb, end_in_order, say, writing
+from .charset import takes
 from .judging import (
     OPTIONS as JUDGING,
     annotate,
@@ -26,7 +27,7 @@ from .judging import (
     tell,
     write_text,
 )
-from .live import live, takes
+from .live import live
 from .options import option, wanted_from, with_options
 
 if TYPE_CHECKING:
