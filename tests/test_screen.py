@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from cufall_py.cli.screen import split_keys
-from cufall_py.views.styled import fitted, plain
-from cufall_py.views.timeline import FOOTER
+from cufall_py.views.timeline import FOOTERS
 from tests.scripted import command, cufall, fault, rings, script, soon
 from tests.terminals import Picture, Terminal
 
@@ -162,7 +161,7 @@ def test_it_follows_the_size_of_the_terminal(source: str) -> None:
         terminal.sees("50%")
         for columns, lines in ((40, 5), (200, 50), (20, 4), (80, 24)):
             terminal.resize(columns, lines)
-            footer = plain([fitted([(FOOTER, "")], columns)])
+            footer = next(text for text in FOOTERS if len(text) <= columns).ljust(columns)
             text = terminal.until(lambda text: text.endswith(f"\n{footer}"))  # noqa: B023
             assert text.startswith("cufall tensor ")
             assert re.search("^g0 ", text, re.MULTILINE)

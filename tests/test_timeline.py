@@ -18,7 +18,7 @@ from cufall_py.views.keys import DOES, State, begin, pressed
 from cufall_py.views.styled import fitted, plain, to_ansi
 from cufall_py.views.timeline import ago, graph, screen
 from tests.helpers import MS
-from tests.screens import CASES, Case, drawn, history, path_of, scene, state
+from tests.screens import CASES, LONG, Case, drawn, history, path_of, scene, state
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +64,28 @@ def test_every_row_is_there_or_counted(size: tuple[int, int], columns: int, line
     more = re.search(r"^\+(\d+) more", text, re.MULTILINE)
     assert rows + (int(more[1]) if more else 0) == size[0] * size[1]
     assert rows > 0
+
+
+@given(st.integers(40, 200), st.integers(24, 60))
+def test_what_is_said_can_be_read_whole(columns: int, lines: int) -> None:
+    case = Case(1, 1, columns, lines, message=LONG)
+    text = plain(screen(KEPT[1, 1], scene(case), state(KEPT[1, 1], case), columns, lines))
+    assert LONG in " ".join(text.split())
+
+
+def test_what_is_said_leaves_room_for_rows() -> None:
+    case = Case(1, 1, 40, 12, message=LONG * 5)
+    lines = plain(screen(KEPT[1, 1], scene(case), state(KEPT[1, 1], case), 40, 12)).split("\n")
+    assert sum(line.startswith("g0") for line in lines) == 1
+    assert lines[-4].rstrip().endswith(" …")
+
+
+@pytest.mark.parametrize("name", ["narrow", "few-lines", "message", "message-narrow", "without-nvml"])
+def test_cuts_lose_no_meaning(name: str) -> None:
+    """Of what is written by cufall itself nothing ends in the middle; names and what NVML tells may."""
+    first, *rest = [line.rstrip() for line in plain(drawn(CASES[name])).split("\n")]
+    assert " cost 1.2 %" in first
+    assert not [line for line in rest[-3:] if line.endswith("…")]
 
 
 def test_all_rows_can_be_reached() -> None:
