@@ -35,7 +35,7 @@ from .resolve import chip_note
 from .samples import Samples
 from .sources import Opened
 from .span_frames import SpanFramer
-from .spans import Span, common
+from .spans import Span, common, rounded_out
 
 Say = Callable[[str], None]
 
@@ -81,6 +81,12 @@ class Playback:
         self._copy: Copy | None = None
         self._clock = _Clock(self._pace.speed)
         self._frames = self._all_frames()
+
+    @property
+    def length_s(self) -> float:
+        """From the first frame of what is played to the last, once."""
+        whole = rounded_out(self._spans, self.plan.frame_ns)
+        return (whole[-1][1] - whole[0][0]) / 1e9 if whole else 0.0
 
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames in order, as many as `duration_s` of recorded time has, or to the end.

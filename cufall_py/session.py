@@ -149,6 +149,11 @@ class Session:
         self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
+    @property
+    def length_s(self) -> None:
+        """GPUs are sampled until somebody ends it."""
+        return None
+
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames as they become complete, as many as `duration_s` has, or without end.
 

@@ -188,6 +188,12 @@ def test_a_new_frame_length_folds_anew(three: Path) -> None:
     ]
 
 
+def test_how_long_it_is_in_whole_frames(three: Path) -> None:
+    for part, length_s in ((Part(), 3.0), (Part("1", "1.205"), 0.21), (Part(region="idle"), 3.0), (Part("-1"), 1.0)):
+        with Playback(three, PLAN, part=part) as playback:
+            assert playback.length_s == pytest.approx(length_s)
+
+
 def test_a_gap_stays_a_gap(tmp_path: Path) -> None:
     with writer(tmp_path / "a.cufall", [opened()]) as out:
         out.add(0, busy(EPOCH, [0.5] * 15))

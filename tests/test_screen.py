@@ -14,6 +14,7 @@ import pytest
 
 from cufall_py.cli.screen import split_keys
 from cufall_py.views.timeline import FOOTERS
+from tests.recordings import phases
 from tests.scripted import command, cufall, fault, rings, script, soon
 from tests.terminals import Picture, Terminal
 
@@ -126,6 +127,16 @@ def test_what_is_said_is_on_the_screen_and_on_stderr_afterwards(tmp_path: Path) 
 def test_it_ends_with_its_duration(source: str) -> None:
     with timeline(source, "--duration-sec", "0.5") as terminal:
         assert (terminal.ends(), terminal.is_as_before) == (0, True)
+
+
+@pytest.mark.parametrize(("words", "seconds"), [((), 3), (("--duration-sec", "2"), 2)])
+def test_a_recording_is_seen_whole(words: tuple[str, ...], seconds: int, tmp_path: Path) -> None:
+    """A column is a whole number of frames, so that a little more may be seen."""
+    path = str(phases(tmp_path / "three.cufall"))
+    with Terminal(command("replay", path, "--view", "timeline", "--speed", "max", *words)) as terminal:
+        assert (terminal.ends(), terminal.is_as_before) == (0, True)
+        last = re.search(r"  last ([\d.]+) s  ", terminal.said)
+        assert last and seconds <= float(last[1]) <= 1.2 * seconds
 
 
 def test_keys_are_answered_while_no_frame_comes(source: str) -> None:

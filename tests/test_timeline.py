@@ -17,7 +17,7 @@ from cufall_py.views.history import History
 from cufall_py.views.keys import DOES, State, begin, pressed
 from cufall_py.views.styled import fitted, plain, to_ansi
 from cufall_py.views.timeline import ago, graph, screen
-from tests.helpers import MS
+from tests.helpers import MS, SECOND
 from tests.screens import CASES, LONG, Case, drawn, history, path_of, scene, state
 
 
@@ -180,6 +180,20 @@ def test_keys() -> None:
     assert [after("s" * n).sort for n in range(5)] == ["gpu", "now", "mean", "max", "gpu"]
     assert [after("i" * n).details for n in range(4)] == ["auto", "on", "off", "auto"]
     assert (after("l").linear, after("h").help, after("h?").help, after("q").ended) == (True, True, False, True)
+
+
+@pytest.mark.parametrize(
+    ("length_s", "first_s", "longer_s", "shorter_s"),
+    [(3.4, 3.4, 5, 2), (60, 60, 120, 30), (135.3, 135.3, 300, 120), (0.2, 1.0, 2, 1.0), (1e6, 3600, 3600, 1800)],
+)
+def test_what_has_an_end_is_shown_whole(length_s: float, first_s: float, longer_s: float, shorter_s: float) -> None:
+    """An hour is remembered at most, and ten frames are shown at least."""
+    first = begin(1, 100 * MS, 3600 * SECOND, length_s)
+    assert [state.span_s for state in (first, pressed(first, "+"), pressed(first, "-"))] == [
+        first_s,
+        longer_s,
+        shorter_s,
+    ]
 
 
 def test_metrics_are_shown_and_hidden_but_never_all() -> None:

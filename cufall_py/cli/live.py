@@ -256,4 +256,7 @@ def _timeline(source: FrameSource, aside: Aside, options: dict[str, Any]) -> Abs
     from .timeline import timeline
 
     colour = in_colour(options["color"], os.environ, True)
-    return timeline(source, aside, colour, not takes(sys.stdout, "\u2581\u2588\u00b7"))
+    length_s = source.length_s
+    if length_s is not None and options["duration_sec"]:
+        length_s = min(length_s, options["duration_sec"])
+    return timeline(source, aside, length_s, colour, not takes(sys.stdout, "\u2581\u2588\u00b7"))

@@ -35,6 +35,10 @@ class FrameSource(Protocol):
     """What the rows of its frames are."""
     plan: Plan
 
+    @property
+    def length_s(self) -> float | None:
+        """From its first frame to its last; None where it goes on until it is ended."""
+
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """As many as `duration_s` has, or to the end; `tick` is called many times a second while there is none."""
 
