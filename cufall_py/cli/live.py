@@ -237,7 +237,8 @@ def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[F
         width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
         line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
-            print(line, flush=not options["no_flush"])
+            # with its end in one piece: a signal may end this between two
+            print(line + "\n", end="", flush=not options["no_flush"])
 
     return write
 
