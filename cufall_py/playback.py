@@ -18,12 +18,14 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .copying import Copy
 from .devices import select
 from .errors import InvalidMeasurement
 from .frames import Frame
-from .notes import pair_note
+from .metrics import INFINITE
+from .notes import pair_note, rest_lost
 from .outline import Event, Region
 from .pace import AS_FAST_AS_IT_GOES, Pace
 from .part import Part
@@ -38,6 +40,8 @@ from .span_frames import SpanFramer
 from .spans import Span, common, rounded_out
 
 Say = Callable[[str], None]
+MOST_SILENT_S = 1.0
+"""How much may have been played at the end without a GPU, before that is said."""
 
 
 class Playback:
@@ -75,7 +79,7 @@ class Playback:
         self._pairs_to_explain = bool(plan.wanted.denominator)
         self._gaps = _Gaps(self.outline.gaps, self._positions)
         self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
-        self._covered_ns = np.zeros(len(self.opened))
+        self._covered_ns, self._silent_ns = np.zeros(len(self.opened)), np.zeros(len(self.opened))
         self._readings: list[_Readings] = []
         self._tick: Callable[[], None] | None = None
         self._copy: Copy | None = None
@@ -133,15 +137,27 @@ class Playback:
 
     def summary(self) -> list[str]:
         """What was played, in a line for a person."""
-        lost = f"{self._gaps.samples} lost ({self._gaps.length_ns / 1e9:.3f} s)"
+        silent_s = {o.device.ordinal: s for k, o in enumerate(self.opened) if (s := self._silent_s(k))}
+        lost = f"{self._gaps.samples} lost ({self._gaps.length_ns / 1e9:.3f} s){rest_lost(silent_s)}"
         return [f"{self._got.sum()} samples in {self._played_ns / 1e9:.1f} s of {self._path}, {lost}"]
 
     def check(self) -> None:
         """Raise InvalidMeasurement if a selected GPU has no sample, nor a part of one, in what was played."""
-        some = (self._got > 0) | (self._covered_ns > 0)
-        without = [str(o.device.ordinal) for o, there in zip(self.opened, some, strict=True) if not there]
+        without = [str(o.device.ordinal) for o, some in zip(self.opened, self._some(), strict=True) if not some]
         if without:
             raise InvalidMeasurement(f"GPU {', '.join(without)}: no samples in what was played of {self._path}")
+
+    def _some(self) -> NDArray[np.bool_]:
+        """(gpus,) whether anything of it was in what was played."""
+        some: NDArray[np.bool_] = (self._got > 0) | (self._covered_ns > 0)
+        return some
+
+    def _silent_s(self, gpu: int) -> float:
+        """How much was played since there was anything of this GPU, if that is too much, else 0; infinite: all."""
+        if not self._some()[gpu]:
+            return INFINITE
+        silent_s = float(self._silent_ns[gpu]) / 1e9
+        return silent_s if silent_s > MOST_SILENT_S else 0.0
 
     def close(self) -> None:
         """Let go of the file, and end the copy with what was played. May be called more than once."""
@@ -228,7 +244,9 @@ class Playback:
 
     def _note(self, frame: Frame) -> None:
         """What has been played, and been lost in it."""
-        self._played_ns += sum(b - a for a, b in common([(frame.start_ns, frame.end_ns)], self._spans))
+        played_ns = sum(b - a for a, b in common([(frame.start_ns, frame.end_ns)], self._spans))
+        self._played_ns += played_ns
+        self._silent_ns = np.where(frame.covered_ns > 0, 0, self._silent_ns + played_ns)
         self._got += frame.got
         self._covered_ns += frame.covered_ns
         self._gaps.count(frame)

@@ -20,7 +20,8 @@ from .feed import LiveFeed, Say
 from .frames import Frame, Framer
 from .gpu import Gpu
 from .launch import launch
-from .notes import ClockSteps, pair_note
+from .metrics import INFINITE
+from .notes import ClockSteps, pair_note, rest_lost
 from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_samples
 from .readings import Reading, Readings
@@ -243,7 +244,8 @@ class Session:
     def summary(self) -> list[str]:
         """What was measured and what it took, a line each for a person."""
         cost = self.cost()
-        return [cost.line(), cost.cost_line()]
+        silent_s = {gpu.device.ordinal: s for k, gpu in enumerate(self.gpus) if (s := self._silent_s(k))}
+        return [cost.line() + rest_lost(silent_s), cost.cost_line()]
 
     def check(self) -> None:
         """After the close: raise InvalidMeasurement if a selected GPU gave nothing, or nothing at the end."""
@@ -254,10 +256,16 @@ class Session:
         """Why what was measured of this GPU is not of the whole run; empty if it is."""
         if not gpu.tally.samples:
             return f"no samples of {gpu.error}" if gpu.error else f"GPU {gpu.device.ordinal} gave no samples"
-        silent_s = self._ended - self._sampled[self.gpus.index(gpu)]
-        if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9:
+        if silent_s := self._silent_s(self.gpus.index(gpu)):
             return f"GPU {gpu.device.ordinal}: nothing was measured for the last {silent_s:.1f} s"
         return ""
+
+    def _silent_s(self, gpu: int) -> float:
+        """How long nothing has come of a GPU, if that is too long, else 0; infinite if nothing ever did."""
+        if not self.gpus[gpu].tally.samples:
+            return INFINITE
+        silent_s = (self._ended or time.monotonic()) - self._sampled[gpu]
+        return silent_s if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9 else 0.0
 
     def close(self) -> None:
         """End sampling, take what has come until then, give the counters back and end the recording.

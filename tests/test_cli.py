@@ -467,6 +467,16 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, ring_dir: Path) -> None
     soon(lambda: rings(ring_dir) == [], 20.0)
 
 
+def test_what_was_lost_of_a_gpu_is_told_at_the_end(tmp_path: Path) -> None:
+    faults = [fault(1, "lost", at_s=1.0), fault(2, "denied")]
+    ended = cufall("--source", script(tmp_path, gpus=3, faults=faults), "--duration-sec", "4")
+    assert ended.returncode == 4
+    lost = re.search(
+        r" 0 lost \(0\.000 s\), and the last (\d\.\d) s of GPU 1, all of GPU 2$", ended.stderr, re.MULTILINE
+    )
+    assert lost and 2.5 <= float(lost[1]) <= 4.5
+
+
 def test_nohup_is_respected(source: str) -> None:
     words = ("--source", source, "--frame-us", "20000", "--duration-sec", "2")
     process = start(*words, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))

@@ -70,8 +70,8 @@ LAYERS: dict[str, str] = {
     "pyramid": "metrics outline recording recording_reader samples span_frames spans",
     "copying": "outline plan recording recording_reader sources span_frames spans",
     "recorder": "child errors marks outline",
-    "playback": "copying devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
-    "resolve samples sources span_frames spans",
+    "playback": "copying devices errors frames metrics notes outline pace part plan readings recorded_metrics "
+    "recording_reader resolve samples sources span_frames spans",
     "analysis.*": "metrics outline samples spans",
     "report": "analysis.* devices errors metrics outline part readings recorded_metrics recording_reader resolve "
     "samples sources spans",

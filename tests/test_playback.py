@@ -260,6 +260,22 @@ def test_a_gpu_without_samples_is_no_valid_measurement(tmp_path: Path) -> None:
             playback.check()
 
 
+def test_what_was_lost_of_a_gpu_that_never_came_back_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.cufall"
+    with writer(path, [opened(0), opened(1)]) as out:
+        out.add(0, busy(EPOCH, [0.25] * 3000))
+        out.add(1, busy(EPOCH, [0.25] * 500))
+    for part, told in (
+        (Part("", "1.4"), ", 0 lost (0.000 s)"),
+        (Part("", "2"), ", 0 lost (0.000 s), and the last 1.5 s of GPU 1"),
+        (Part(), ", 0 lost (0.000 s), and the last 2.5 s of GPU 1"),
+        (Part("1"), ", 0 lost (0.000 s), and all of GPU 1"),
+    ):
+        with Playback(path, PLAN, part=part) as playback:
+            assert list(playback.frames())
+            assert playback.summary()[0].partition(str(path))[2] == told
+
+
 def test_an_empty_recording_has_no_frames(tmp_path: Path) -> None:
     writer(tmp_path / "a.cufall", [opened()]).close()
     with Playback(tmp_path / "a.cufall", PLAN, loop=True) as playback:

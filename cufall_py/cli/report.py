@@ -28,7 +28,7 @@ from .judging import (
     write_text,
 )
 from .live import live
-from .options import option, wanted_from, with_options
+from .options import RecordingPath, option, wanted_from, with_options
 
 if TYPE_CHECKING:
     from cufall_py.judgements import Judgement
@@ -53,7 +53,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 
 
 @click.command(cls=Verb)
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1, required=True, type=RecordingPath())
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout (docs/report.md has its schema).")
 @option("--csv", "csv_path", default="", metavar="FILE|-", help="The summary as CSV.")
 @option("--markdown", default="", metavar="FILE|-", help="The summary as Markdown.")
