@@ -20,6 +20,7 @@ VERSION = "cufall_py"
 
 LAYERS: dict[str, str] = {
     "errors": "",
+    "host_files": "",
     "presets": "",
     "costs": "",
     "metrics": "",
@@ -46,7 +47,7 @@ LAYERS: dict[str, str] = {
     "sources.auto": "devices errors owned plan ring_file samples sources",
     "sources.script_file": "errors presets",
     "sources.script": "devices errors metrics plan presets resolve samples sources sources.script_file",
-    "sources.cupti.*": "devices errors metrics plan presets resolve samples sources tables catalogue",
+    "sources.cupti.*": "devices errors host_files metrics plan presets resolve samples sources tables catalogue",
     "notes": "metrics resolve samples sources",
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
@@ -57,7 +58,7 @@ LAYERS: dict[str, str] = {
     "doctor.gpus": "doctor.facts doctor.findings",
     "doctor.surroundings": "ring_file doctor.facts doctor.findings",
     "doctor.verdict": "doctor.facts doctor.findings doctor.machine doctor.gpus doctor.surroundings",
-    "doctor.*": "devices errors launch ring_file doctor.facts",
+    "doctor.*": "devices errors host_files launch ring_file doctor.facts",
     "gpu": "frames gaps devices errors ring samples sources",
     "feed": "gpu launch sampler devices errors metrics plan ring samples sources",
     "arrow_file": "errors",
