@@ -35,11 +35,11 @@ from .recorded_metrics import Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import chip_note
 from .samples import Samples
+from .saying import Say
 from .sources import Opened
 from .span_frames import SpanFramer
 from .spans import Span, common, rounded_out
 
-Say = Callable[[str], None]
 MOST_SILENT_S = 1.0
 """How much may have been played at the end without a GPU, before that is said."""
 

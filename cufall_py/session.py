@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .errors import CufallError, InvalidMeasurement, UsageError
-from .feed import LiveFeed, Say
+from .feed import LiveFeed
 from .frames import Frame, Framer
 from .gpu import Gpu
 from .launch import launch
@@ -26,6 +26,7 @@ from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_samples
 from .readings import Reading, Readings
 from .samples import Samples, Tally
+from .saying import Say
 from .sources import Opened
 
 if TYPE_CHECKING:

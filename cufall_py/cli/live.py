@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.saying import Say
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
-from .playing import OPTIONS as PLAYING, FrameSource, Say, is_read, playback, recording_of, refuse_playing_options
+from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, recording_of, refuse_playing_options
 from .screen import Aside, Quit, why_no_screen
 
 if TYPE_CHECKING:

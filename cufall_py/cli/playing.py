@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.saying import Say
 
 from .options import option
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cufall_py.readings import Reading
     from cufall_py.sources import Opened
 
-Say = Callable[[str], None]
 SUFFIX = ".cufall"
 SCRIPT = "script:"
 DEMO = "demo"
