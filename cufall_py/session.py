@@ -16,15 +16,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .errors import CufallError, InvalidMeasurement, UsageError
-from .feed import LiveFeed, Say
+from .feed import LiveFeed
 from .frames import Frame, Framer
 from .gpu import Gpu
 from .launch import launch
-from .notes import ClockSteps, pair_note
+from .metrics import INFINITE
+from .notes import ClockSteps, pair_note, rest_lost
 from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_samples
 from .readings import Reading, Readings
 from .samples import Samples, Tally
+from .saying import Say
 from .sources import Opened
 
 if TYPE_CHECKING:
@@ -149,6 +151,11 @@ class Session:
         self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
+    @property
+    def length_s(self) -> None:
+        """GPUs are sampled until somebody ends it."""
+        return None
+
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames as they become complete, as many as `duration_s` has, or without end.
 
@@ -238,7 +245,8 @@ class Session:
     def summary(self) -> list[str]:
         """What was measured and what it took, a line each for a person."""
         cost = self.cost()
-        return [cost.line(), cost.cost_line()]
+        silent_s = {gpu.device.ordinal: s for k, gpu in enumerate(self.gpus) if (s := self._silent_s(k))}
+        return [cost.line() + rest_lost(silent_s), cost.cost_line()]
 
     def check(self) -> None:
         """After the close: raise InvalidMeasurement if a selected GPU gave nothing, or nothing at the end."""
@@ -249,10 +257,16 @@ class Session:
         """Why what was measured of this GPU is not of the whole run; empty if it is."""
         if not gpu.tally.samples:
             return f"no samples of {gpu.error}" if gpu.error else f"GPU {gpu.device.ordinal} gave no samples"
-        silent_s = self._ended - self._sampled[self.gpus.index(gpu)]
-        if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9:
+        if silent_s := self._silent_s(self.gpus.index(gpu)):
             return f"GPU {gpu.device.ordinal}: nothing was measured for the last {silent_s:.1f} s"
         return ""
+
+    def _silent_s(self, gpu: int) -> float:
+        """How long nothing has come of a GPU, if that is too long, else 0; infinite if nothing ever did."""
+        if not self.gpus[gpu].tally.samples:
+            return INFINITE
+        silent_s = (self._ended or time.monotonic()) - self._sampled[gpu]
+        return silent_s if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9 else 0.0
 
     def close(self) -> None:
         """End sampling, take what has come until then, give the counters back and end the recording.

@@ -19,11 +19,12 @@ from click.core import ParameterSource
 from click.exceptions import Exit
 
 from cufall_py.errors import CufallError, Unsupported, UsageError
+from cufall_py.saying import Say
 
 from . import Verb, say, writing
 from .live import LONGEST_S, bad_duration
 from .options import SAMPLING, number, option, plan_from
-from .playing import OPTIONS, SUFFIX, Say, is_read, playback, recording_of, refuse_playing_options
+from .playing import OPTIONS, SUFFIX, is_read, playback, recording_of, refuse_playing_options
 from .progress import Progress, size_of
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import click
 from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Verb, end_in_order, say, writing
+from .charset import takes
 from .judging import (
     OPTIONS as JUDGING,
     annotate,
@@ -26,8 +27,8 @@ from .judging import (
     tell,
     write_text,
 )
-from .live import live, takes
-from .options import option, wanted_from, with_options
+from .live import live
+from .options import RecordingPath, option, wanted_from, with_options
 
 if TYPE_CHECKING:
     from cufall_py.judgements import Judgement
@@ -52,7 +53,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 
 
 @click.command(cls=Verb)
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1, required=True, type=RecordingPath())
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout (docs/report.md has its schema).")
 @option("--csv", "csv_path", default="", metavar="FILE|-", help="The summary as CSV.")
 @option("--markdown", default="", metavar="FILE|-", help="The summary as Markdown.")
