@@ -63,7 +63,7 @@ class Reading:
         gpus = [recorded[position] for position in self._positions]
         wanted = _with_defaults(wanted, self._recording.plan.wanted)
         check(wanted)
-        sets, self.lacking = _sets(wanted, also, [Recorded(gpu) for gpu in gpus], say)
+        sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
         self._columns = [
@@ -122,8 +122,8 @@ def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
     return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
 
 
-def _sets(
-    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say
+def sets_of(
+    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say = lambda line: None
 ) -> tuple[list[MetricSet], dict[str, str]]:
     """The metrics of each GPU, and why those of `also` are not among them that cannot be made."""
     lacking = {}
