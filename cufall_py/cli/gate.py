@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cufall_py.errors import CufallError, UsageError
+from cufall_py.errors import CufallError, InvalidMeasurement, UsageError
 
-from . import Unwritable, end_in_order
+from . import Unwritable, end_in_order, say
 from .judging import JUNIT, annotate, as_data, judged, metrics_in, reading_of, tell, verdict
 from .places import write_text
 from .playing import recording_of
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from cufall_py.report import Report
     from cufall_py.requirements import Requirement
     from cufall_py.session import Session
-
-ORDER = (2, 1, 4, 3, 0)
-"""Of exit codes of cufall's own, the first that applies. A signal's and the command's own come before all of them."""
 
 
 def check_asked(requirements: Sequence[Requirement], options: dict[str, Any]) -> None:
@@ -43,8 +40,8 @@ def _check_sampled(requirement: Requirement, metrics: Sequence[str]) -> None:
     from cufall_py.requirements import pointed
 
     if requirement.metric and requirement.metric not in metrics:
-        there = f"there are {', '.join(metrics)}; --metric {requirement.metric} adds it"
-        raise pointed(requirement.text, 0, f"{requirement.metric} is not sampled, {there}")
+        told = f"{requirement.metric} is not sampled; --metric names it and the others ({', '.join(metrics)})"
+        raise pointed(requirement.text, 0, told)
 
 
 def check_recordable(requirements: Sequence[Requirement], source: Session | Playback) -> None:
@@ -67,7 +64,9 @@ def judge(
 ) -> Outcome:
     """How it ends all in all, when the recording has ended so. A signal that comes meanwhile ends it in order."""
     end_in_order()
-    return _first([recorded, _judged(path, requirements, recorded, options, told)])
+    outcome = _judged(path, requirements, recorded, options, told)
+    is_open = recorded.exit_code in (0, InvalidMeasurement.exit_code) and not recorded.own
+    return outcome if is_open else recorded  # a signal, the command's own end and what failed come before
 
 
 def _judged(
@@ -80,15 +79,18 @@ def _judged(
         requirements = [replace(r, region=COMMAND if r.region is None else r.region) for r in requirements]
     try:
         found = [judged(reading_of(str(path), requirements), requirements)]
-        told["requirements"] += as_data(found)
-        tell(found)
-        annotate(options["annotate"], os.environ, found)
-        _write_junit(options["junit"], found)
     except CufallError as error:
-        return Outcome(error.exit_code, f"the requirements cannot be judged: {error}")
+        say(f"the requirements are not judged: {error}")
+        return Outcome(error.exit_code, f"the requirements are not judged: {error}")
+    told["requirements"] += as_data(found)
+    tell(found)
+    annotate(options["annotate"], os.environ, found)
+    try:
+        _write_junit(options["junit"], found)
     except Unwritable as error:
+        say(str(error))
         return Outcome(CufallError.exit_code, str(error))
-    code, why = verdict(found[0][1])
+    code, why = verdict(found[0][1], [recorded.why] if recorded.exit_code else [])
     return Outcome(code, why if code else f"{recorded.why}; {why}")
 
 
@@ -97,8 +99,3 @@ def _write_junit(path: str, found: Sequence[tuple[Report, list[Judgement]]]) -> 
 
     if path:
         write_text(path, junit(found))
-
-
-def _first(outcomes: Sequence[Outcome]) -> Outcome:
-    """The one that the table of exit codes has first."""
-    return min(outcomes, key=lambda o: ORDER.index(o.exit_code) if o.exit_code in ORDER and not o.own else -1)
