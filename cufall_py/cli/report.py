@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from .places import READ, RESULT, check_places, write_text
 
 if TYPE_CHECKING:
     from cufall_py.judgements import Judgement
+    from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
     from cufall_py.requirements import Requirement
 
@@ -117,9 +118,6 @@ def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool)
     for flag in {"--parquet", *PAGES.values()} & set(paths):
         if len(files) > 1:
             raise UsageError(f"{flag} holds the samples of one recording")
-    for flag in set(PAGES.values()) & set(paths):
-        if options["devices"] != "all":
-            raise UsageError(f"{flag} is of all GPUs of a recording: leave out --devices")
     if paths.get("--parquet") == "-" and sys.stdout.isatty():
         raise UsageError("--parquet -: is no text, and stdout is a terminal")
     taken = {options["result"]: RESULT, **dict.fromkeys(files, READ)}
@@ -136,12 +134,28 @@ def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirem
 def _read(
     reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement]
 ) -> tuple[Report, list[Judgement]]:
-    with _parquet(options["parquet"], reading) as on_rows:
-        return judged(reading, requirements, on_rows)
+    """Read it once, for all that is made of its samples."""
+    with ExitStack() as stack:
+        takers = [stack.enter_context(writer) for writer in _writers(reading, options)]
+
+        def take(rows: Rows) -> None:
+            for taker in takers:
+                taker(rows)
+
+        return judged(reading, requirements, take)
 
 
-def _parquet(path: str, reading: Reading) -> AbstractContextManager[Callable[[Any], None]]:
-    return _parquet_writer(path, reading) if path else nullcontext(lambda rows: None)
+def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:
+    """Of what is made of samples: a page or a trace of nothing cannot be, which is only said."""
+    from .pages import html_writer, trace_writer
+
+    if options["parquet"]:
+        yield _parquet_writer(options["parquet"], reading)
+    for name, writer in (("html", html_writer), ("trace", trace_writer)):
+        if options[name] and reading.spans:
+            yield writer(reading, options[name])
+        elif options[name]:
+            say(f"{PAGES[name]}: no samples in what was asked for")
 
 
 @contextmanager
@@ -167,7 +181,6 @@ def _write(found: Found, options: dict[str, Any]) -> None:
         "markdown": lambda: markdown(found),
         "junit": lambda: junit(found),
     }
-    _write_pages(found[0][0].path, options)
     taken = options["as_json"] or any(options[name] == "-" for name in OUTPUTS | PAGES)
     for name, text in texts.items():
         if options[name] and options[name] != "-":
@@ -181,21 +194,6 @@ def _write(found: Found, options: dict[str, Any]) -> None:
         if not taken:
             print("\n".join(_text(found)))
         sys.stdout.flush()
-
-
-def _write_pages(path: str, options: dict[str, Any]) -> None:
-    if not any(options[name] for name in PAGES):
-        return
-    from cufall_py.part import Part
-    from cufall_py.recording_reader import Recording
-
-    from .pages import shown, write_html, write_trace
-
-    wanted, part = wanted_from(options, ()), Part(options["begin"], options["end"], options["region"])
-    what = shown(Recording(path), os.path.basename(path), part, wanted if wanted.metrics else None)
-    for name, write in (("html", write_html), ("trace", write_trace)):
-        if options[name]:
-            write(what, options[name])
 
 
 def _text(found: Found) -> Iterator[str]:
