@@ -177,6 +177,11 @@ class Session:
             raise CufallError("this session is being recorded already")
         self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
 
+    @property
+    def recordable(self) -> list[Opened]:
+        """What `record` writes of each GPU."""
+        return self.opened
+
     def reading(self, gpu: int) -> Reading:
         """What NVML read last of the GPU at this position; it reads from the first question on until the close.
 
