@@ -110,7 +110,7 @@ class Session:
     `say` gets each line a person should read (nothing is printed otherwise); `on_samples` gets every
     batch as it comes, before it is folded: the position of its GPU in `gpus`, and the samples. `process`:
     a supervisor that was launched ahead, to load while this process does; `asked`: when, on the monotonic
-    clock.
+    clock. `cpu_s`: what tells the processor time that is this session's, by default all that this process takes.
 
     Raises UsageError for a plan that cannot be, SourceError when no selected GPU can be sampled.
     """
@@ -122,7 +122,9 @@ class Session:
         on_samples: Callable[[int, Samples], None] = lambda gpu, samples: None,
         process: subprocess.Popen[bytes] | None = None,
         asked: float = 0.0,
+        cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
+        self._cpu_s = cpu_s
         self._say, self._on_samples = say, on_samples
         self._recorder: RecordingWriter | None = None
         self._marks = SimpleQueue[tuple[str, int, dict[str, Any]]]()
@@ -138,7 +140,7 @@ class Session:
         except BaseException:
             self._feed.close()
             raise
-        self._began, self._cpu_before_s = self._feed.began, time.process_time()
+        self._began, self._cpu_before_s = self._feed.began, cpu_s()
         self._start_s, self._wall_s, self._cpu_after_s = self._began - asked, 0.0, 0.0
         self.gpus: list[Gpu] = self._feed.gpus
         self.opened = _described(self.gpus)
@@ -234,7 +236,7 @@ class Session:
             tally = tally + gpu.tally
         return Cost(
             wall_s=self._wall_s or time.monotonic() - self._began,
-            reader_cpu_s=(self._cpu_after_s or time.process_time()) - self._cpu_before_s,
+            reader_cpu_s=(self._cpu_after_s or self._cpu_s()) - self._cpu_before_s,
             workers_cpu_s=tally.cpu_ns / 1e9,
             tally=tally,
             late_samples=sum(self._framer.late),
@@ -283,7 +285,7 @@ class Session:
         try:
             self._feed.close()
             self._take_all(self._feed.unread())
-            self._cpu_after_s = self._cpu_after_s or time.process_time()
+            self._cpu_after_s = self._cpu_after_s or self._cpu_s()
         finally:
             self._end_recording()
 
