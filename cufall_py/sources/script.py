@@ -26,7 +26,7 @@ from cufall_py.devices import Device
 from cufall_py.errors import CountersDenied, CountersOwned, SourceError, UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import RECORD_BYTES, Plan
-from cufall_py.presets import COMMON, SHORT_NAMES, Recipe, table
+from cufall_py.presets import COMMON, RATES, SHORT_NAMES, Recipe, table
 from cufall_py.resolve import resolve, unit_of
 from cufall_py.samples import Even, Floats, Ints, Samples, Tally
 
@@ -48,6 +48,7 @@ PEAKS = {
     "sm__warps_active": 64.0,
 }
 """Peak a cycle by the start of a counter's name, as an H200 told them; 1 for others."""
+MOST_A_SECOND = 1e9
 FIELDS = ("gpus", "name", "chip", "uuids", "pattern", "patterns", "stagger_ms", "burn_ms", "faults")
 FAULT_KINDS = ("hang", "crash", "lost", "denied", "owned", "gap", "absurd", "duplicate")
 
@@ -156,8 +157,9 @@ def _check_phase(phase: Phase) -> None:
     if not 0 < phase.ms < math.inf:
         raise UsageError(f"a phase of {phase.ms} ms")
     for name, ratio in phase.ratios.items():
-        if not 0 <= ratio <= 1:
-            raise UsageError(f"{name} {ratio}: must be from 0 to 1")
+        most = MOST_A_SECOND if name in RATES else 1
+        if not 0 <= ratio <= most:
+            raise UsageError(f"{name} {ratio}: must be from 0 to {most:g}")
 
 
 class ScriptProvider:
@@ -299,6 +301,8 @@ def rate(counter: str, ratios: dict[str, float], chip: str) -> float:
     for recipes in (table(chip), COMMON):
         for name, recipe in recipes.items():
             if isinstance(recipe, Recipe) and counter in recipe.counters:
+                if recipe.unit:
+                    return ratios.get(name, 0.0)
                 share = len(recipe.peak_of) / len(recipe.counters)
                 return ratios.get(name, 0.0) * share * peak(counter) * clock_hz(recipe.elapsed)
     raise UsageError(f"{counter} is not a counter of a scripted {chip}: it has those of the short names")
