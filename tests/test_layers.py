@@ -80,6 +80,11 @@ LAYERS: dict[str, str] = {
     "requirements": "analysis.* errors presets",
     "judgements": "analysis.* metrics requirements",
     "analysis.limits": "errors",
+    "analysis.evidence": "",
+    "analysis.decision_table": "errors analysis.evidence",
+    "analysis.verdict": "analysis.decision_table analysis.evidence",
+    "analysis.verdict_frames": "metrics samples analysis.evidence",
+    "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.verdict analysis.verdict_frames",
     "analysis.streamed": "",
     "analysis.intervals": "",
     "analysis.series": "errors metrics outline recorded_metrics recording_reader resolve samples sources span_frames "
