@@ -100,7 +100,7 @@ LAYERS: dict[str, str] = {
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "views.html_report": "metrics outline pyramid samples spans",
-    "views.summary": "analysis.* judgements report views.*",
+    "views.summary": "analysis.* judgements metrics report views.*",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.github": "judgements views.summary",
