@@ -71,17 +71,18 @@ LAYERS: dict[str, str] = {
     "recorder": "child errors marks outline",
     "playback": "copying devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
     "resolve samples sources span_frames spans",
-    "analysis.*": "metrics outline samples spans",
-    "report": "analysis.* devices errors metrics outline part readings recorded_metrics recording_reader resolve "
-    "samples sources spans",
-    "requirements": "analysis.* errors presets",
-    "judgements": "analysis.* metrics requirements",
-    "analysis.limits": "errors",
+    "analysis.advice": "",
     "analysis.evidence": "",
     "analysis.decision_table": "errors analysis.evidence",
     "analysis.verdict": "analysis.decision_table analysis.evidence",
     "analysis.verdict_frames": "metrics samples analysis.evidence",
     "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.verdict analysis.verdict_frames",
+    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict_windows",
+    "report": "analysis.* analysis.evidence devices errors metrics outline part readings recorded_metrics "
+    "recording_reader resolve samples sources spans",
+    "requirements": "analysis.* analysis.decision_table errors presets",
+    "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
+    "analysis.limits": "errors",
     "analysis.streamed": "",
     "analysis.intervals": "",
     "analysis.series": "errors metrics outline recorded_metrics recording_reader resolve samples sources span_frames "
@@ -95,12 +96,14 @@ LAYERS: dict[str, str] = {
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "views.html_report": "metrics outline pyramid samples spans",
-    "views.summary": "analysis.* judgements report views.*",
+    "views.verdict": "analysis.advice analysis.verdict_windows presets",
+    "views.summary": "analysis.* judgements metrics report views.* views.verdict",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.github": "judgements views.summary",
     "export.junit": "judgements report views.summary",
-    "export.summary": "analysis.* judgements report cufall_py",
+    "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.verdict_windows judgements report "
+    "cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,

@@ -28,6 +28,7 @@ from .judging import (
 )
 from .live import live, takes
 from .options import option, wanted_from, with_options
+from .verdicts import OPTIONS as VERDICTS, judging_from
 
 if TYPE_CHECKING:
     from cufall_py.judgements import Judgement
@@ -62,7 +63,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@with_options(*JUDGING)
+@with_options(*VERDICTS, *JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
@@ -118,10 +119,13 @@ def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirem
     from cufall_py.judgements import check
     from cufall_py.part import Part
     from cufall_py.report import Reading
+    from cufall_py.requirements import VERDICT
 
     part = Part(options["begin"], options["end"], options["region"])
-    also = tuple(dict.fromkeys(requirement.metric for requirement in requirements if requirement.metric))
-    reading = Reading(file, wanted_from(options, ()), options["devices"], part, say, also=also)
+    named = dict.fromkeys(requirement.metric for requirement in requirements)
+    also = [name for name in named if name not in ("", VERDICT)]
+    wanted, judging = wanted_from(options, ()), judging_from(options)
+    reading = Reading(file, wanted, options["devices"], part, say, also=also, judging=judging)
     for requirement in requirements:
         ordinals = [opened.device.ordinal for opened in reading.opened]
         check(requirement, ordinals, reading.opened[0].metrics.metrics)
