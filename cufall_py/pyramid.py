@@ -20,7 +20,7 @@ from .outline import forward
 from .recording import READINGS
 from .recording_reader import Rows
 from .samples import Floats, Fold, Ints, Samples, fold
-from .span_frames import summed_counters, within
+from .span_frames import ending, summed_counters, within
 from .spans import Span, rounded_out
 
 BLOCK_ROWS = 65_536
@@ -146,6 +146,7 @@ class _Bins:
         if not known.all():
             samples = samples[known]
         for span in spans:
+            self.got += len(samples.end_ns[ending(samples, span)])
             if len(part := within(samples, span, self._summed)):
                 self._take(part)
 
@@ -153,7 +154,6 @@ class _Bins:
         bin_ns = self.axis.bin_ns
         first, last = samples.start_ns // bin_ns, (samples.end_ns - 1) // bin_ns
         whole = np.equal(first, last)
-        self.got += len(samples)
         if not whole.all():
             self._take_fold(fold(samples[~whole], bin_ns, self.of))
         if whole.any():

@@ -15,6 +15,7 @@ from .child import PASSED_ON, Child
 from .errors import CufallError
 from .marks import Mark, MarksSocket, clear_stale
 from .outline import REGION_BEGIN, REGION_END
+from .saying import Say
 
 COMMAND = "command"
 """The region in which a wrapped command ran."""
@@ -107,7 +108,7 @@ class Recorder:
         source: Recordable,
         wishes: Wishes,
         signals: Signals,
-        say: Callable[[str], None],
+        say: Say,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._source, self._wishes, self._signals = source, wishes, signals

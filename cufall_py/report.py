@@ -18,10 +18,10 @@ from .recorded_metrics import Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
 from .samples import Samples
+from .saying import Say
 from .sources import Opened
 from .spans import Span, union
 
-Say = Callable[[str], None]
 FOREVER_NS = 2**62
 
 

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -98,6 +97,8 @@ class Verbs(Verb, click.Group):
         if name not in self.NAMES:
             if ctx.resilient_parsing:
                 return None
+            from difflib import get_close_matches
+
             close = get_close_matches(name, self.NAMES, 1)
             raise click.UsageError(f"no verb {name}" + (f"; did you mean {close[0]}?" if close else "; see cufall -h"))
         from importlib import import_module

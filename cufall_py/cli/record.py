@@ -16,13 +16,14 @@ import click
 from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, Unsupported, UsageError
+from cufall_py.saying import Say
 
 from . import Verb, gate, leave_at_once, say
 from .judging import OPTIONS as JUDGING, OWN, End, requirements_from, result_to
 from .live import LONGEST_S, bad_duration
 from .options import SAMPLING, number, option, plan_from, with_options
 from .places import READ, RESULT, check_places, writable
-from .playing import OPTIONS, SUFFIX, Say, is_read, playback, read_of, recording_of, refuse_playing_options
+from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, recording_of, refuse_playing_options
 from .progress import Progress, size_of
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import click
 from cufall_py.errors import CufallError, UsageError
 
 from . import STDOUT, Verb, end_in_order, say, writing
+from .charset import takes
 from .judging import (
     JUNIT,
     OPTIONS as JUDGING,
@@ -30,8 +31,8 @@ from .judging import (
     tell,
     verdict,
 )
-from .live import live, takes
-from .options import option, wanted_from, with_options
+from .live import live
+from .options import RecordingPath, option, wanted_from, with_options
 from .places import READ, RESULT, check_places, write_text
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 
 
 @click.command(cls=Verb)
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1, required=True, type=RecordingPath())
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout (docs/report.md has its schema).")
 @option("--csv", "csv_path", default="", metavar="FILE|-", help="The summary as CSV.")
 @option("--markdown", default="", metavar="FILE|-", help="The summary as Markdown.")

@@ -116,7 +116,7 @@ class _Tracks:
     def __init__(self, gpu: int, device: Device, metrics: MetricSet, base_ns: int, greatest: bool = False) -> None:
         self.pid, self.name = FIRST_PID + gpu, f"GPU {device.ordinal} {device.name} (cufall)"
         self._scale = np.array([1.0 if m.plain else 100.0 for m in metrics.metrics] * (1 + greatest))
-        units = [("" if m.plain else "%") for m in metrics.metrics]
+        units = [(m.unit if m.plain else "%") for m in metrics.metrics]
         names = [f"g{device.ordinal} {m.label}" for m in metrics.metrics]
         of_metrics = [*zip(names, units, strict=True)]
         if greatest:
