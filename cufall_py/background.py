@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 
 from .errors import UsageError
 from .measured import Measured
@@ -66,8 +67,7 @@ class BackgroundSession:
         Raises what ended the session before, CufallError if the recording could not be ended, InvalidMeasurement
         if a GPU gave nothing, or nothing at the end.
         """
-        self._ending.set()
-        self._thread.join()
+        self._end()
         session = self._check()
         session.check()
         return session.cost()
@@ -75,7 +75,14 @@ class BackgroundSession:
     def __enter__(self) -> BackgroundSession:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        if self._error and not error:
+            raise self._error
+
+    def _end(self) -> None:
         self._ending.set()
         self._thread.join()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pytest
 
-from .errors import CufallError, UsageError
+from .errors import CufallError, SourceError
 from .pytest_run import SAMPLE_US, Run
 
 if TYPE_CHECKING:
@@ -135,13 +135,14 @@ def _texts(item: pytest.Item) -> list[str]:
 
 
 def _session(config: pytest.Config) -> BackgroundSession:
-    """The session of the run. Skips the test without counters; fails it if they are required, or for wrong usage."""
+    """The session of the run. Skips the test without counters; fails it if they are required, or something is wrong."""
+    run: Run = config.stash[_RUN]
     try:
-        return config.stash[_RUN].session()
+        return run.session()
     except CufallError as error:
         if _is_failure(config, error):
             _fail(error)
-        pytest.skip(f"cufall: {error}")
+        raise pytest.skip.Exception(f"cufall: {error}") from None
 
 
 def _begin_recording(config: pytest.Config) -> None:
@@ -156,7 +157,7 @@ def _begin_recording(config: pytest.Config) -> None:
 
 def _measured(item: pytest.Item, required: bool, stack: ExitStack) -> Measured | None:
     """The test's call as it is measured from now on, until the stack is closed; None if nobody asks for it."""
-    run = item.config.stash[_RUN]
+    run: Run = item.config.stash[_RUN]
     if not required and not run.recording:
         return None
     try:
@@ -186,7 +187,8 @@ def _judge(item: pytest.Item, required: list[Requirement], call: Measured) -> No
 
 
 def _is_failure(config: pytest.Config, error: CufallError) -> bool:
-    return isinstance(error, UsageError) or bool(config.getoption(REQUIRED))
+    """Whether it is not only that there are no counters, or none may be wanting."""
+    return not isinstance(error, SourceError) or bool(config.getoption(REQUIRED))
 
 
 @contextmanager

@@ -10,7 +10,8 @@ import pytest
 
 from cufall_py import BackgroundSession, Plan, Recording
 from cufall_py.errors import CufallError, SourceError, UsageError
-from tests.scripted import fault, script
+from tests.scripted import fault, script, soon
+from tests.test_recording import full_at
 
 
 def plan(tmp_path: Path, **fields: object) -> Plan:
@@ -107,3 +108,27 @@ def test_a_region_needs_a_name(tmp_path: Path) -> None:
     named = pytest.raises(UsageError, match="a region needs a name")
     with BackgroundSession(plan(tmp_path)) as session, named, session.region(" "):
         pass
+
+
+def test_a_recording_that_fails_is_told_where_it_is_asked_for_next_and_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "run.cufall"
+    with pytest.raises(CufallError, match="File too large") as failed:  # noqa: SIM117
+        with BackgroundSession(plan(tmp_path), record=str(path)) as session, full_at(20_000):
+            with session.region("whole") as measured:
+                time.sleep(0.1)
+            assert measured.summary("tensor").samples > 50
+            soon(lambda: not threads())
+            with pytest.raises(CufallError, match="File too large"), session.region("none"):
+                pass
+    assert str(path) in str(failed.value)
+    assert sum(len(samples) for _, samples in Recording(path).batches()) > 100
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "cufall"]
+
+
+def test_what_the_program_raises_comes_first(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="mine"), BackgroundSession(plan(tmp_path)):
+        raise OSError("mine")
+    assert threads() == []

@@ -110,7 +110,8 @@ def test_the_job_of_github_ends_as_what_was_measured_has_it(tmp_path: Path, tens
     ((step, done),) = judged.items()
     missed = "\n::error title=cufall%3A missed::tensor.mean >= 30%25 on GPU 0 "
     assert (missed in f"\n{done.stderr}") == (code == 3)
-    assert "tensor.mean" in (tmp_path / "summary.md").read_text()
+    summary = (tmp_path / "summary.md").read_text()
+    assert (summary.count("## run.cufall: "), summary.count("### Requirements")) == (1, 1)
     result = json.loads((machine.folder / "result.json").read_text())
     assert (result["exit_code"], len(result["requirements"])) == (code, step.count("--require"))
     (upload,) = [step["with"]["path"] for step in job["steps"] if "upload" in step.get("uses", "")]

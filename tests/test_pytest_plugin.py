@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from cufall_py import Recording
 from tests.helpers import lacking
-from tests.scripted import ROOT, fault, script
+from tests.scripted import ROOT, cufall as cufall_command, fault, script
 
 ENTRY_POINT = re.search(r"\[project\.entry-points\.pytest11\]\n((?:.+\n)+)", (ROOT / "pyproject.toml").read_text())
 HEAVY = ("numpy", "pandas", "pyarrow", "rich", "click", "pynvml", "cupti", "cufall_py.session")
@@ -217,6 +218,8 @@ def test_without_counters_they_fail_where_these_are_required(project: pytest.Pyt
         (["--cufall-sample-us", "fast"], "cufall: --sample-us fast: must be a whole number from 5 to 100000"),
         (["--cufall-sample-us", "1"], "cufall: --sample-us 1: must be a whole number from 5 to 100000"),
         (["--cufall-devices", "7"], "cufall: *7*no such GPU*"),
+        (["--cufall-record", "none/run.cufall"], "cufall: *none/run.cufall*: No such file or directory"),
+        (["--cufall-record", "/dev/full"], "cufall: */dev/full*: No space left on device"),
     ],
 )
 def test_a_wrong_option_is_told_and_never_skipped(project: pytest.Pytester, words: list[str], told: str) -> None:
@@ -321,3 +324,31 @@ def test_other(): pass
     ended.stdout.fnmatch_lines(["*cufall: another worker of xdist samples the GPUs of this run; keep tests that *"])
     ended.stdout.fnmatch_lines(["*= cufall =*", "* samples in * s, *"])
     run_apart(project, tests, "-n2", "--dist", "loadfile").assert_outcomes(passed=3)
+
+
+def test_what_the_page_shows_runs_as_it_stands_there(project: pytest.Pytester) -> None:
+    page = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
+    tests, program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    project.makepyfile(model="import time\ndef decode(tokens): time.sleep(tokens / 256)")
+    run(project, tests).assert_outcomes(passed=2)
+    run(project, tests, source=script(project.path, faults=[fault(0, "denied")])).assert_outcomes(skipped=2)
+    source = script(project.path)
+    told = project.run(sys.executable, "-c", program.replace("Plan(", f"Plan(source={source!r}, "))
+    assert told.ret == 0
+    told.stdout.re_match_lines([r"0\.(5|49)\d* \[Judgement\(.*outcome='held'"])
+
+
+def test_every_option_is_in_the_page(project: pytest.Pytester) -> None:
+    page = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
+    options = re.findall(r"^  (--cufall-[a-z-]+)", project.runpytest_inprocess("--help").stdout.str(), re.MULTILINE)
+    assert len(options) == 6
+    assert [option for option in options if f"| `{option}" not in page] == []
+
+
+def test_the_region_of_a_test_can_be_reported(project: pytest.Pytester) -> None:
+    path = project.path / "run.cufall"
+    project.makepyfile(test_own="import time\ndef test_busy(): time.sleep(0.1)")
+    words = ("--cufall-source", script(project.path), "--cufall-record", str(path))
+    project.runpytest_inprocess(*words).assert_outcomes(passed=1)
+    told = cufall_command("report", str(path), "--region", "test_own.py::test_busy", "--require", "tensor.mean > 40%")
+    assert told.returncode == 0, told.stderr

@@ -59,7 +59,7 @@ def document(capfd: pytest.CaptureFixture[str], *files: str, words: str = "") ->
 
 def test_what_a_person_sees(three: str) -> None:
     ended = report(three)
-    assert ended.stdout.count("REGION") == 2
+    assert ended.stdout.count("REGION") == 3
     lines = ended.stdout.splitlines()
     assert (
         lines[0] == f"{three}: 2 GPUs (Made-up GPU), 3.000 s from 2026-11-30 00:53:20+0000, 6000 samples read of 1 ms"
@@ -82,7 +82,7 @@ def test_a_narrow_terminal_gets_two_tables(three: str) -> None:
         code, text = terminal.rest()
     lines = text.decode().splitlines()
     assert code == 0 and max(len(line) for line in lines if line.split()[1:2] in (["g0"], ["GPU"])) <= 80
-    assert sum(line.startswith("REGION") for line in lines) == 3 and "LONGEST IDLE" in text.decode()
+    assert sum(line.startswith("REGION") for line in lines) == 4 and "LONGEST IDLE" in text.decode()
 
 
 def test_the_document(three: str, capfd: pytest.CaptureFixture[str]) -> None:

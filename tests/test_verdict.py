@@ -318,3 +318,16 @@ def test_nothing_measured_is_unknown() -> None:
     for wanted_ns in (0, 10**9):
         window = Classifier(ONE, 50 * MS).verdict(wanted_ns)
         assert (window.verdict, window.shares["unknown"], dict(window.means)) == ("unknown", 1.0, {})
+
+
+def test_what_is_unknown_may_be_some_classes_and_not_others() -> None:
+    """Half of two seconds at a third of the engine: launches were not measured; no link, so a transfer as well."""
+    samples = counted([10.0] * 100)
+    samples.values[:] *= 0.3
+    classifier = Classifier(ONE, 50 * MS)
+    classifier.add(samples)
+    window = classifier.verdict(2e9)
+    assert window.at_most["launch-bound"] == pytest.approx(1.0)
+    assert window.at_most["cuda-core-bound"] == pytest.approx(0.5)  # no pipe has half where the engine has a third
+    assert window.shares["launch-bound"] == 0
+    assert set(window.missing) >= {"launches", "link"}

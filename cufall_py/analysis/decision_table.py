@@ -26,6 +26,8 @@ CLASSES = (
 )
 MIXED, UNKNOWN = CLASSES.index("mixed"), CLASSES.index("unknown")
 """What no row gives: nothing takes half of the time; what would decide was not measured."""
+SPELT = {name.replace("-", "_"): name for name in CLASSES}
+"""As expressions and JSON spell them, and as a person reads them."""
 SCHEMA = 1
 ABOVE, BELOW = ">=", "<"
 
@@ -60,6 +62,11 @@ class DecisionTable:
     def to_json(self) -> dict[str, Any]:
         rows = [{"class": rule.verdict, "when": [str(c) for c in rule.conditions]} for rule in self.rules]
         return {"schema": SCHEMA, "reachable": dict(self.reachable), "rows": rows}
+
+
+def spelt(name: str) -> str:
+    """A class as expressions and JSON spell it."""
+    return name.replace("-", "_")
 
 
 def condition(text: str) -> Condition:

@@ -30,13 +30,15 @@ class Verdicts:
 
     `distance` (n,) is the share of the nearest edge by which what is nearest to it would have to change for another
     class: 0 at the edge, NaN for unknown. `missing` (n,) has a bit for each of NAMES that would have been needed. The
-    runner-up of an unknown frame is the first class in the table that it may be.
+    runner-up of an unknown frame is the first class in the table that it may be. `possible` (n,) has a bit for each of
+    CLASSES that an unknown frame may be, 0 for others.
     """
 
     classes: Codes
     runners_up: Codes
     distance: Floats
     missing: NDArray[np.uint32]
+    possible: NDArray[np.uint16]
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -62,16 +64,18 @@ def classify(means: Mapping[str, Floats], frames: int, table: DecisionTable = TA
     rows = [_read(rule, evidence) for rule in table.rules]
     classes, runners_up = np.full(frames, MIXED, np.int8), np.full(frames, NONE, np.int8)
     distance, missing = np.full(frames, np.nan), np.zeros(frames, np.uint32)
+    possible = np.full(frames, 1 << MIXED, np.uint16)
     for rule, row in zip(reversed(table.rules), reversed(rows), strict=True):
         classes[row.possible & (classes == MIXED)] = UNKNOWN
         runners_up[row.possible] = CLASSES.index(rule.verdict)
         missing |= row.missing
+        possible[row.possible] |= np.uint16(1 << CLASSES.index(rule.verdict))
     for rule, row in zip(reversed(table.rules), reversed(rows), strict=True):
         classes[row.holds] = CLASSES.index(rule.verdict)
     known = classes != UNKNOWN
-    missing[known] = 0
+    missing[known], possible[known] = 0, 0
     runners_up[known], distance[known] = (found[known] for found in _rivals(classes, table, rows))
-    return Verdicts(classes, runners_up, distance, missing)
+    return Verdicts(classes, runners_up, distance, missing, possible)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +29,15 @@ class WindowVerdict:
 
     `shares` of each of CLASSES add up to 1: of the window's time, of which what was not measured is unknown. `verdict`
     is the class with the most time, mixed if none has half; `runner_up` the one with the most besides (empty: none).
-    `means` is what was measured over the window, each the quotient of its sums, by short name. `missing` names what
-    unknown frames lacked, the most frequent first.
+    `at_most` is each share with the unknown time that may be of that class. `means` is what was measured over the
+    window, each the quotient of its sums, by short name. `missing` names what unknown frames lacked, the most frequent
+    first.
     """
 
     verdict: str
     runner_up: str
     shares: Mapping[str, float]
+    at_most: Mapping[str, float]
     means: Mapping[str, float]
     missing: tuple[str, ...] = ()
     covered_s: float = 0.0
@@ -51,6 +54,7 @@ class WindowTally:
 
     metrics: MetricSet
     by_class_ns: Floats = field(default_factory=lambda: np.zeros(len(CLASSES)))
+    possible_ns: Floats = field(default_factory=lambda: np.zeros(len(CLASSES)))
     lacking_ns: Floats = field(default_factory=lambda: np.zeros(len(NAMES)))
     totals: Floats = field(default_factory=lambda: np.zeros(0))
 
@@ -58,8 +62,8 @@ class WindowTally:
         """Take in frames that have been classified."""
         covered_ns = frames.covered_ns
         self.by_class_ns += np.bincount(verdicts.classes, covered_ns, len(CLASSES))
-        for k in range(len(NAMES)):
-            self.lacking_ns[k] += covered_ns[(verdicts.missing >> np.uint32(k) & np.uint32(1)).astype(bool)].sum()
+        self.possible_ns += _by_bit(verdicts.possible, covered_ns, len(CLASSES))
+        self.lacking_ns += _by_bit(verdicts.missing, covered_ns, len(NAMES))
         sums = frames.totals.sum(axis=0)
         self.totals = self.totals + sums if len(self.totals) else sums
 
@@ -67,14 +71,17 @@ class WindowTally:
         """Of a window that is so long, measured or not."""
         covered_ns = float(self.by_class_ns.sum())
         whole_ns = max(wanted_ns, covered_ns)
-        by_class_ns = self.by_class_ns.copy()
-        by_class_ns[UNKNOWN] += whole_ns - covered_ns
-        shares = by_class_ns / whole_ns if whole_ns else np.eye(len(CLASSES))[UNKNOWN]
+        shares = self.by_class_ns / whole_ns if whole_ns else np.zeros(len(CLASSES))
+        unmeasured = 1 - covered_ns / whole_ns if whole_ns else 1.0
+        shares[UNKNOWN] += unmeasured
+        at_most = shares + (self.possible_ns / whole_ns if whole_ns else 0.0) + unmeasured
+        at_most[UNKNOWN] = shares[UNKNOWN]
         verdict, runner_up = first_two(shares)
         return WindowVerdict(
             CLASSES[verdict],
             CLASSES[runner_up] if runner_up >= 0 else "",
             dict(zip(CLASSES, shares.tolist(), strict=True)),
+            dict(zip(CLASSES, np.minimum(at_most, 1.0).tolist(), strict=True)),
             self._means(),
             self._missing(),
             covered_ns / 1e9,
@@ -89,6 +96,13 @@ class WindowTally:
     def _missing(self) -> tuple[str, ...]:
         order = np.argsort(-self.lacking_ns, kind="stable")
         return tuple(NAMES[k] for k in order if self.lacking_ns[k] > 0)
+
+
+def _by_bit(masks: NDArray[np.unsignedinteger[Any]], weights: Floats, bits: int) -> Floats:
+    """(bits,) the weight of those that have each bit."""
+    if not masks.any():
+        return np.zeros(bits)
+    return np.array([weights[(masks & masks.dtype.type(1 << k)) != 0].sum() for k in range(bits)])
 
 
 def first_two(shares: Floats) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from .options import Texts, option
 from .places import check_places, write_text
 
 if TYPE_CHECKING:
+    from cufall_py.analysis.verdict_scopes import Judging
     from cufall_py.judgements import Judgement
     from cufall_py.part import Part
     from cufall_py.recording_reader import Rows
@@ -144,16 +145,18 @@ def reading_of(
     wanted: Wanted | None = None,
     devices: str = "all",
     part: Part | None = None,
+    judging: Judging | None = None,
 ) -> Reading:
     """The recording as it is to be reported, with what the requirements need. Raises UsageError for one that cannot be
     asked of it."""
+    from cufall_py.analysis.verdict_scopes import Judging
     from cufall_py.judgements import check
     from cufall_py.part import Part
     from cufall_py.report import Reading
     from cufall_py.resolve import Wanted
 
-    also = metrics_in(requirements)
-    reading = Reading(file, wanted or Wanted(()), devices, part or Part(), say, also=also)
+    also, verdicts = metrics_in(requirements), judging or Judging()
+    reading = Reading(file, wanted or Wanted(()), devices, part or Part(), say, also=also, judging=verdicts)
     for requirement in requirements:
         check(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
     return reading
@@ -161,7 +164,9 @@ def reading_of(
 
 def metrics_in(requirements: Sequence[Requirement]) -> tuple[str, ...]:
     """Each metric that is required something of, once."""
-    return tuple(dict.fromkeys(requirement.metric for requirement in requirements if requirement.metric))
+    from cufall_py.requirements import VERDICT
+
+    return tuple(dict.fromkeys(r.metric for r in requirements if r.metric not in ("", VERDICT)))
 
 
 def judged(

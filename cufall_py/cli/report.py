@@ -34,6 +34,7 @@ from .judging import (
 from .live import live
 from .options import RecordingPath, option, wanted_from, with_options
 from .places import READ, RESULT, check_places, write_text
+from .verdicts import OPTIONS as VERDICTS, judging_from
 
 if TYPE_CHECKING:
     from cufall_py.judgements import Judgement
@@ -69,7 +70,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@with_options(*JUDGING)
+@with_options(*VERDICTS, *JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
@@ -129,7 +130,8 @@ def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirem
     from cufall_py.part import Part
 
     part = Part(options["begin"], options["end"], options["region"])
-    return reading_of(file, requirements, wanted_from(options, ()), options["devices"], part)
+    judging = judging_from(options)
+    return reading_of(file, requirements, wanted_from(options, ()), options["devices"], part, judging)
 
 
 def _read(
