@@ -116,6 +116,13 @@ def test_a_variable_holds_several(run: Run) -> None:
     assert (ended.returncode, run.outcomes) == (3, ["held", "missed", "held", "held"])
 
 
+def test_a_verdict_can_be_required(run: Run) -> None:
+    """It is of no one metric. By the table of docs the first GPU is tensor-bound, the second idle, as its script has
+    no `gr`."""
+    ended = run("--require", "verdict.idle < 50%", *sleeping())
+    assert (ended.returncode, run.outcomes) == (3, ["held", "missed"])
+
+
 def test_a_command_that_ends_before_its_region_begins_is_not_judged_by_what_came_before(run: Run) -> None:
     ended = run("--warmup-sec", "60", "--require", "tensor.mean > 1%", *sleeping())
     assert (ended.returncode, run.outcomes) == (4, ["not measurable"] * 2)
