@@ -47,6 +47,12 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, envvar=variable, **settings)
 
 
+class Texts(click.types.StringParamType):
+    """Words with spaces; several in a variable are parted by `;`."""
+
+    envvar_list_splitter = ";"
+
+
 def plan_number(name: str, default: int, metavar: str, help: str) -> Callable[[Any], Any]:
     """The option of a number of the plan; a default of 0, derived from the others, is told in its help."""
 
