@@ -96,7 +96,7 @@ class Stretch:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> Stretch:
+    def __getitem__(self, rows: slice | NDArray[np.bool_]) -> Stretch:
         return Stretch(self.samples[rows], self.sm_mhz[rows], self.power_w[rows], self.throttled_ns[rows])
 
 
