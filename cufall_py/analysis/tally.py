@@ -105,9 +105,11 @@ def tally(metrics: MetricSet, stretch: Stretch, inside_ns: Ints, slack_ns: int) 
     samples = stretch.samples
     length_ns = samples.end_ns - samples.start_ns
     whole = inside_ns == length_ns
-    share = inside_ns / length_ns
     columns = metrics.columns(samples.values, length_ns)
-    amounts = [column * share for column in columns] if (share < 1).any() else columns
+    amounts, throttled_ns = columns, stretch.throttled_ns.astype(np.float64)
+    if not whole.all():
+        share = inside_ns / length_ns
+        amounts, throttled_ns = [column * share for column in columns], throttled_ns * share
     sums = np.array([column.sum() for column in amounts])
     weights = inside_ns.astype(np.float64)
     of_metrics = []
@@ -121,7 +123,7 @@ def tally(metrics: MetricSet, stretch: Stretch, inside_ns: Ints, slack_ns: int) 
         of_metrics,
         int(np.count_nonzero(whole)),
         float(weights.sum()),
-        float((stretch.throttled_ns * share).sum()),
+        float(throttled_ns.sum()),
         _weighed(stretch.sm_mhz, weights),
         _weighed(stretch.power_w, weights),
     )
