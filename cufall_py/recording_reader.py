@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from .arrow_file import END_MARK
+from .arrow_file import END_MARK, joined
 from .errors import CufallError
 from .outline import Event as Event, Outline, Region, Times, outline
 from .plan import Plan
@@ -34,6 +34,9 @@ NUMBERS: dict[str, np.dtype[Any]] = {
     "float": np.dtype(np.float32),
 }
 """By Arrow's names of the types that a recording has."""
+MOST_AT_ONCE = 12_000
+"""Rows of a GPU that are handled at once where it does not matter which batch they lie in: enough that numpy's calls
+cost little, few enough that a column stays in the processor's cache."""
 WITHOUT_COUNTERS = ("device", "start_ns", "end_ns", "event")
 
 
@@ -86,15 +89,15 @@ class Recording:
 
     def items(self) -> Iterator[Rows | Event]:
         """Everything, in file order; between two events the rows of a batch come GPU by GPU."""
-        return self._items(self._names, self._rows)
+        return self._items(self._batches(self._names), self._names, self._rows)
 
     def batches(self) -> Iterator[tuple[int, Samples]]:
         """The samples alone, with the position of the GPU they are of."""
         return ((item.gpu, item.samples) for item in self.items() if isinstance(item, Rows))
 
     def rows(self) -> Iterator[Rows]:
-        """The samples with NVML's readings, GPU by GPU of a whole batch: no event parts them."""
-        for batch in _read_ahead(self._batches(self._names)):
+        """The samples with NVML's readings, many at once, GPU by GPU: neither batch nor event parts them."""
+        for batch in _read_ahead(self._joined(self._names)):
             columns = {name: _numbers(batch.column(name)) for name in self._names if name != "event"}
             columns["device"] = np.where(_valid(batch.column("event")), NO_DEVICE, columns["device"])
             yield from self._rows(columns, 0, batch.num_rows)
@@ -107,16 +110,19 @@ class Recording:
 
     def outline(self) -> Outline:
         """How much there is of each GPU, when, and the regions; reads the file once, without its counters."""
-        return outline(self._items(WITHOUT_COUNTERS, self._times), len(self.opened))
+        return outline(self._items(self._joined(WITHOUT_COUNTERS), WITHOUT_COUNTERS, self._times), len(self.opened))
 
     def regions(self) -> dict[str, list[Region]]:
         """Each named region's times, oldest first; one that was still open ends with the recording."""
         return self.outline().regions
 
     def _items(
-        self, names: Sequence[str], rows: Callable[[Columns, int, int], Iterator[Found]]
+        self,
+        batches: Iterator[pa.RecordBatch],
+        names: Sequence[str],
+        rows: Callable[[Columns, int, int], Iterator[Found]],
     ) -> Iterator[Found | Event]:
-        for batch in self._batches(names):
+        for batch in _read_ahead(batches):
             columns = {name: _numbers(batch.column(name)) for name in names if name != "event"}
             begin = 0
             for at in _event_rows(batch):
@@ -124,6 +130,9 @@ class Recording:
                 yield self._event(batch, at)
                 begin = at + 1
             yield from rows(columns, begin, batch.num_rows)
+
+    def _joined(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return joined(self._batches(names), MOST_AT_ONCE * len(self.opened))
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         # threads of Arrow's own take half as much again of processor time for batches this small, and no less time

@@ -23,7 +23,7 @@ from .windows import Windows
 Floats = NDArray[np.float64]
 WHOLE = ""
 """The name of the scope that is all that was asked for."""
-CHUNK = 12_000
+CHUNK = 10_000
 """Samples of a GPU that are summed up at once. Above 128 KiB, which is not far, memory is taken from the kernel anew
 for each array, and that takes longer than the sums."""
 MOST_CUTS = 3
