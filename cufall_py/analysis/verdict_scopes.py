@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cufall_py.metrics import MetricSet
 from cufall_py.outline import forward
@@ -55,7 +56,7 @@ class ScopeVerdicts:
             if whole.all():
                 self._classifiers[gpu][name].add(samples)
             elif whole.any():
-                self._classifiers[gpu][name].add(samples[np.flatnonzero(whole)])
+                self._classifiers[gpu][name].add(samples[_rows(whole)])
 
     def verdicts(self, wanted_s: Mapping[str, float]) -> dict[str, tuple[WindowVerdict, ...]]:
         """By scope, of each GPU, of as much time as each scope has."""
@@ -63,3 +64,9 @@ class ScopeVerdicts:
             name: tuple(of[name].verdict(1e9 * seconds) for of in self._classifiers)
             for name, seconds in wanted_s.items()
         }
+
+
+def _rows(chosen: NDArray[np.bool_]) -> slice | NDArray[np.bool_]:
+    """The same rows (at least one), as a slice if they lie together, which copies nothing."""
+    first, last = int(chosen.argmax()), len(chosen) - int(chosen[::-1].argmax())
+    return slice(first, last) if chosen[first:last].all() else chosen
