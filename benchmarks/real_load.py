@@ -87,7 +87,7 @@ def decodes(of: Load, gpus: int, seconds: int) -> Iterator[list[Samples]]:
 
 def write(path: Path, of: Load, gpus: int, seconds: int) -> None:
     """Record so many GPUs at 1 kHz, with readings five times a second and a region every half minute."""
-    opened = [_of_gpu(of.opened, gpu) for gpu in range(gpus)]
+    opened = [of_gpu(of.opened, gpu) for gpu in range(gpus)]
     clock = Clock(int(of.samples.start_ns[0]))
     plan = Plan(wanted=Wanted(tuple(metric.label for metric in of.opened.metrics.metrics)))
     with RecordingWriter(path, opened, plan, now_ns=clock.now_ns, monotonic_ns=clock.monotonic_ns) as out:
@@ -97,10 +97,10 @@ def write(path: Path, of: Load, gpus: int, seconds: int) -> None:
                 name = ("prefill", "decode")[k // (5 * REGION_S) % 2]
                 out.event("region_begin", name=name, text="")
                 out.event("region_end", start_ns=clock.now + (REGION_S - 5) * SECOND, name=name)
-            for gpu, of_gpu in enumerate(samples):
+            for gpu, given in enumerate(samples):
                 out.set_readings(gpu, 1755.0 + k % 45, 500.0 + 10 * gpu + k % 90)
-                out.add(gpu, of_gpu)
+                out.add(gpu, given)
 
 
-def _of_gpu(opened: Opened, gpu: int) -> Opened:
+def of_gpu(opened: Opened, gpu: int) -> Opened:
     return replace(opened, device=replace(opened.device, ordinal=gpu, uuid=f"GPU-{gpu}", nvml_index=gpu))
