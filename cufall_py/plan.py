@@ -72,7 +72,7 @@ class Plan:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Plan:
-        wanted = {**data["wanted"], "metrics": tuple(data["wanted"]["metrics"])}
+        wanted = {**data["wanted"], **{k: tuple(data["wanted"].get(k, ())) for k in ("metrics", "optional")}}
         return Plan(**{**data, "wanted": Wanted(**wanted)})
 
 

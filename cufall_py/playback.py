@@ -107,12 +107,15 @@ class Playback:
 
         Raises CufallError if it cannot be written, or is there already and `force` is not given.
         """
-        plan = replace(self._recording.plan, wanted=self.plan.wanted)
-        opened, columns = self.opened, self._columns
-        if plan == self._recording.plan:
-            opened = [self._recording.opened[k] for k in self._positions]
-            columns = [[*range(len(o.metrics.counters))] for o in opened]
+        plan, opened = replace(self._recording.plan, wanted=self.plan.wanted), self.recordable
+        columns = self._columns if opened is self.opened else [[*range(len(o.metrics.counters))] for o in opened]
         self._copy = Copy(path, opened, plan, columns, self._spans, self.outline.regions, force)
+
+    @property
+    def recordable(self) -> list[Opened]:
+        """What `record` copies of each GPU."""
+        as_recorded = self.plan.wanted == self._recording.plan.wanted
+        return [self._recording.opened[k] for k in self._positions] if as_recorded else self.opened
 
     def mark(self, kind: str, at_ns: int, **fields: str) -> None:
         """Have an event written into the copy, of the recording's time; from any thread."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from .analysis.summary import Subject, Summarizer, Summary
 from .devices import select
 from .errors import CufallError, UsageError
 from .metrics import MetricSet
-from .outline import REGION_BEGIN, REGION_END, Event, regions
+from .outline import REGION_BEGIN, REGION_END, Event, Outline, regions
 from .part import Part
 from .readings import THROTTLED
 from .recorded_metrics import Recorded, metrics_of
@@ -54,7 +55,7 @@ class Reading:
         *,
         also: Sequence[str] = (),
     ) -> None:
-        self._path, self._recording = path, Recording(path, say)
+        self.path, self._recording = str(path), Recording(path, say)
         recorded = self._recording.opened
         if not recorded:
             raise CufallError(f"{path}: its head describes no GPU")
@@ -63,15 +64,28 @@ class Reading:
         gpus = [recorded[position] for position in self._positions]
         wanted = _with_defaults(wanted, self._recording.plan.wanted)
         check(wanted)
-        sets, self.lacking = _sets(wanted, also, [Recorded(gpu) for gpu in gpus], say)
+        sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
         self._columns = [
             [gpu.metrics.counters.index(name) for name in metrics.counters]
             for gpu, metrics in zip(gpus, sets, strict=True)
         ]
-        self.part = part.spans(self._recording.outline()) if part != Part() else None
+        self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Of the whole recording, with the gaps and counts of the GPUs in `opened`; the file is read once for it."""
+        of, positions = self._recording.outline(), self._positions
+        gaps = [replace(gap, gpu=positions[gap.gpu]) for gap in of.gaps if gap.gpu in positions]
+        counts, periods_ns = [of.counts[k] for k in positions], [of.periods_ns[k] for k in positions]
+        return replace(of, counts=counts, periods_ns=periods_ns, gaps=gaps)
+
+    @property
+    def spans(self) -> list[Span]:
+        """The stretches that are meant, and in which anything was recorded."""
+        return self.outline.spans if self.part is None else self.part
 
     def rows(self) -> Iterator[Rows]:
         """The samples of the chosen GPUs, at their positions in `opened`, with the counters that are asked for."""
@@ -95,7 +109,7 @@ class Reading:
             summarizer.add(rows.gpu, rows.samples, rows.sm_mhz, rows.power_w)
             on_rows(rows)
         summary = summarizer.summary()
-        return Report(str(self._path), self.opened, summary, self._recording.whole, self._recording.versions)
+        return Report(self.path, self.opened, summary, self._recording.whole, self._recording.versions)
 
     def _events(self) -> tuple[list[Event], list[Event], Span | None]:
         """Those of regions, NVML's reasons, and from when to when there were any."""
@@ -122,8 +136,8 @@ def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
     return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
 
 
-def _sets(
-    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say
+def sets_of(
+    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say = lambda line: None
 ) -> tuple[list[MetricSet], dict[str, str]]:
     """The metrics of each GPU, and why those of `also` are not among them that cannot be made."""
     lacking = {}

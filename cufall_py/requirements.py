@@ -17,7 +17,7 @@ from operator import ge, gt, le, lt, methodcaller
 
 from .analysis.statistics import Row, Statistics
 from .errors import UsageError
-from .presets import SHORT_NAMES
+from .presets import RATES, SHORT_NAMES
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": ge, "<=": le, ">": gt, "<": lt}
 QUANTITIES: dict[str, Callable[[Row], float]] = {"coverage": lambda row: row.coverage}
@@ -175,7 +175,10 @@ class _Reader:
                 raise self._error(f"{statistic} has a unit, and is no percent", self._at - 1)
             return number, False
         limit = number / 100 if percent else number
-        if "__" not in metric or percent:  # what a counter comes to may be a plain quotient
+        if metric in RATES:
+            if percent:
+                raise self._error(f"{metric} is so much a second, and no percent", self._at - 1)
+        elif "__" not in metric or percent:  # what a counter comes to may be a plain quotient
             self._check_ratio(limit, word, percent, at)
         return limit, percent
 

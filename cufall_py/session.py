@@ -26,7 +26,7 @@ from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_s
 from .readings import Reading, Readings
 from .samples import Samples, Tally
 from .saying import Say
-from .self_cost import LEAST_SHARE_S, Cost
+from .self_cost import LEAST_SHARE_S, Cost as Cost  # also found here
 from .sources import Opened
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Session:
     `say` gets each line a person should read (nothing is printed otherwise); `on_samples` gets every
     batch as it comes, before it is folded: the position of its GPU in `gpus`, and the samples. `process`:
     a supervisor that was launched ahead, to load while this process does; `asked`: when, on the monotonic
-    clock.
+    clock. `cpu_s`: what tells the processor time that is this session's, by default all that this process takes.
 
     Raises UsageError for a plan that cannot be, SourceError when no selected GPU can be sampled.
     """
@@ -68,7 +68,9 @@ class Session:
         on_samples: Callable[[int, Samples], None] = lambda gpu, samples: None,
         process: subprocess.Popen[bytes] | None = None,
         asked: float = 0.0,
+        cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
+        self._cpu_s = cpu_s
         self._say, self._on_samples = say, on_samples
         self._recording: LiveRecording | None = None
         self._tick: Callable[[], None] | None = None
@@ -83,7 +85,7 @@ class Session:
         except BaseException:
             self._feed.close()
             raise
-        self._began, self._cpu_before_s = self._feed.began, time.process_time()
+        self._began, self._cpu_before_s = self._feed.began, cpu_s()
         self._start_s, self._wall_s, self._cpu_after_s = self._began - asked, 0.0, 0.0
         self.gpus: list[Gpu] = self._feed.gpus
         self.opened = _described(self.gpus)
@@ -121,6 +123,11 @@ class Session:
         if self._recording:
             raise CufallError("this session is being recorded already")
         self._recording = LiveRecording(path, self.opened, self.plan, force)
+
+    @property
+    def recordable(self) -> list[Opened]:
+        """What `record` writes of each GPU."""
+        return self.opened
 
     def reading(self, gpu: int) -> Reading:
         """What NVML read last of the GPU at this position; it reads from the first question on until the close.
@@ -169,7 +176,7 @@ class Session:
             tally = tally + gpu.tally
         return Cost(
             wall_s=self._wall_s or time.monotonic() - self._began,
-            reader_cpu_s=(self._cpu_after_s or time.process_time()) - self._cpu_before_s,
+            reader_cpu_s=(self._cpu_after_s or self._cpu_s()) - self._cpu_before_s,
             workers_cpu_s=tally.cpu_ns / 1e9,
             tally=tally,
             late_samples=sum(self._framer.late),
@@ -218,7 +225,7 @@ class Session:
         try:
             self._feed.close()
             self._take_all(self._feed.unread())
-            self._cpu_after_s = self._cpu_after_s or time.process_time()
+            self._cpu_after_s = self._cpu_after_s or self._cpu_s()
         finally:
             if self._readings:
                 self._readings.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from cufall_py import pyramid
 from cufall_py.metrics import Metric, MetricSet
-from cufall_py.pyramid import Level, Pyramid, bin_length_ns, pyramids
+from cufall_py.pyramid import Builder, Level, Pyramid, bin_length_ns
 from cufall_py.recording_reader import Rows
 from cufall_py.samples import Samples
 from cufall_py.spans import Span
@@ -24,6 +24,15 @@ NAN = float("nan")
 def rows(samples: Samples, gpu: int = 0, sm_mhz: Sequence[float] = (), power_w: Sequence[float] = ()) -> Rows:
     unknown = [NAN] * len(samples)
     return Rows(gpu, samples, np.array(sm_mhz or unknown), np.array(power_w or unknown))
+
+
+def pyramids(
+    parts: Iterable[Rows], sets: Sequence[MetricSet], spans: Sequence[Span], bin_ns: int
+) -> tuple[Pyramid, Pyramid]:
+    builder = Builder(sets, spans, bin_ns)
+    for part in parts:
+        builder.add(part)
+    return builder.pyramids()
 
 
 def built(samples: Samples, bin_ns: int, metrics: MetricSet | None = None, spans: Sequence[Span] = ()) -> Pyramid:

@@ -110,6 +110,14 @@ class Summarizer:
         if held.count >= CHUNK:
             self._sum_up(gpu)
 
+    def end(self, at_ns: int) -> None:
+        """All that is meant ends then, known only now; to be called before samples of later are summed up."""
+        until = [(ALWAYS[0], at_ns)]
+        self._windows = {name: Windows(common(windows.spans, until)) for name, windows in self._windows.items()}
+        self._part = self._windows[WHOLE].spans
+        if self._recorded:
+            self._recorded = (self._recorded[0], max(self._recorded[1], at_ns))
+
     def summary(self) -> Summary:
         """Of all that has come."""
         for gpu in range(len(self._subjects)):

@@ -108,9 +108,14 @@ def recording_of(source: str) -> str:
     return source if is_path and not source.startswith(SCRIPT) else ""
 
 
+def read_of(source: str) -> str:
+    """The path of the file that a `--source` is read from; empty if there is none."""
+    return recording_of(source) or (source.removeprefix(SCRIPT) if source.startswith(SCRIPT) else "")
+
+
 def is_read(path: str, source: str) -> bool:
     """Whether a path is, by whatever name, the file that a `--source` is read from."""
-    read = recording_of(source) or (source.removeprefix(SCRIPT) if source.startswith(SCRIPT) else "")
+    read = read_of(source)
     return os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read)
 
 

@@ -87,7 +87,7 @@ class Aside:
 def full_screen(stdin: int, stdout: int) -> Iterator[Screen]:
     """The terminal is a screen for as long as this lasts, and then as it was before."""
     screen = Screen(stdin, stdout)
-    before_leaving.append(screen.leave)
+    before_leaving.append(lambda _: screen.leave())
     try:
         with writing(STDOUT):
             screen.enter()

@@ -59,6 +59,7 @@ def _metric(report: Report, k: int) -> dict[str, Any]:
         "name": found[0].label,
         "asked": found[0].asked,
         "plain": found[0].plain,
+        "unit": found[0].unit or None,
         "counters": [metric.formula or None for metric in found],
         "percentile_resolution": resolution,
         "resolution_is": "absolute" if found[0].bounded else "relative",

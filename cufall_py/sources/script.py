@@ -184,6 +184,8 @@ def rate(counter: str, ratios: dict[str, float], chip: str) -> float:
     for recipes in (table(chip), COMMON):
         for name, recipe in recipes.items():
             if isinstance(recipe, Recipe) and counter in recipe.counters:
+                if recipe.unit:
+                    return ratios.get(name, 0.0)
                 share = len(recipe.peak_of) / len(recipe.counters)
                 return ratios.get(name, 0.0) * share * peak(counter) * clock_hz(recipe.elapsed)
     raise UsageError(f"{counter} is not a counter of a scripted {chip}: it has those of the short names")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cufall_py.errors import UsageError
-from cufall_py.presets import SHORT_NAMES
+from cufall_py.presets import RATES, SHORT_NAMES
 
 MOST_GPUS = 16
 FIELDS = ("gpus", "name", "chip", "uuids", "pattern", "patterns", "stagger_ms", "burn_ms", "faults")
@@ -21,6 +21,8 @@ FAULT_KINDS = ("hang", "crash", "lost", "denied", "owned", "gap", "absurd", "dup
 LEAST_PHASE_MS, DAY_MS = 0.001, 86_400_000
 MINUTE_MS = 60_000
 LONGEST_S = 1e9
+MOST_A_SECOND = 1e9
+"""Of what is counted and not measured against a peak."""
 MOST_LETTERS = 50
 """Of a name; a UUID is the name of a file, too."""
 
@@ -109,8 +111,12 @@ def _pattern(where: str, phases: Any) -> tuple[Phase, ...]:
 
 def _phase(where: str, data: Any) -> Phase:
     _fields(where, data, ("ms", *SHORT_NAMES), needed=("ms",))
-    ratios = {key: _number(f"{where}.{key}", value, 0, 1) for key, value in data.items() if key != "ms"}
+    ratios = {key: _number(f"{where}.{key}", value, 0, _most(key)) for key, value in data.items() if key != "ms"}
     return Phase(_number(f"{where}.ms", data["ms"], LEAST_PHASE_MS, DAY_MS), ratios)
+
+
+def _most(name: str) -> float:
+    return MOST_A_SECOND if name in RATES else 1
 
 
 def _fault(where: str, data: Any, count: int) -> Fault:

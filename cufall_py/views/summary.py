@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import WHOLE, Scope
 from cufall_py.judgements import HELD, MISSED, NOT_MEASURABLE, Judgement
+from cufall_py.metrics import Metric
 from cufall_py.report import Report
 
 from .tables import Table, escaped, markdown, text
@@ -111,8 +112,14 @@ def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]
 def _metric_title(report: Report, k: int, label: str) -> str:
     metrics = dict.fromkeys(opened.metrics.metrics[k] for opened in report.opened)
     formulas = dict.fromkeys(metric.formula for metric in metrics if metric.formula)
-    unit = "a plain quotient" if any(metric.plain for metric in metrics) else "of the peak"
+    unit = _unit_words(*metrics)
     return f"{label}, {unit}: {' or '.join(formulas) or 'absent'}"
+
+
+def _unit_words(*metrics: Metric) -> str:
+    if any(metric.unit for metric in metrics):
+        return "a second"
+    return "a plain quotient" if any(metric.plain for metric in metrics) else "of the peak"
 
 
 def _metric_tables(report: Report, k: int, columns: int) -> list[Table]:
