@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,10 +18,12 @@ from cufall_py.saying import Say
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
-from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, recording_of, refuse_playing_options
+from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
 from .screen import Aside, Quit, why_no_screen
 
 if TYPE_CHECKING:
+    import subprocess
+
     from cufall_py.frames import Frame
     from cufall_py.plan import Plan
 
@@ -106,22 +107,14 @@ def watch(options: dict[str, Any]) -> None:
 
 
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], FrameSource]:
-    """Where frames come from, once the plan is known; what samples loads from now on, while this process does."""
-    if path := recording_of(options["source"]):
-        return lambda plan, say: playback(path, plan, say, options)
-    refuse_playing_options(options)
-    from cufall_py.launch import launch
+    """Where frames come from, once the plan is known."""
 
-    asked = time.monotonic()
-    process = stack.enter_context(launch(options["source"]))
-    stack.callback(process.kill)
-
-    def begin(plan: Plan, say: Say) -> FrameSource:
+    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> FrameSource:
         from cufall_py.session import Session
 
         return Session(plan, say, process=process, asked=asked)
 
-    return begin
+    return source_of(options, stack, lambda path, plan, say: playback(path, plan, say, options), sample)
 
 
 def _show(
