@@ -77,6 +77,7 @@ LAYERS: dict[str, str] = {
     "analysis.verdict": "analysis.decision_table analysis.evidence",
     "analysis.verdict_frames": "metrics samples analysis.evidence",
     "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.verdict analysis.verdict_frames",
+    "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_windows",
     "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict_windows",
     "report": "analysis.* analysis.evidence devices errors metrics outline part readings recorded_metrics "
     "recording_reader resolve samples sources spans",
@@ -96,7 +97,8 @@ LAYERS: dict[str, str] = {
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "views.html_report": "metrics outline pyramid samples spans",
-    "views.verdict": "analysis.advice analysis.verdict_windows presets",
+    "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
+    "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.summary": "analysis.* judgements metrics report views.* views.verdict",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
