@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cufall_py.analysis.decision_table import CLASSES, UNKNOWN
-from cufall_py.analysis.groups import Across, across, alike, named
+from cufall_py.analysis.groups import Across, across, alike, grouped, named, positions
 from cufall_py.analysis.phase_lag import Lag, lag
 from cufall_py.analysis.verdict_frames import frame_totals, means_of
 from cufall_py.analysis.verdict_windows import verdicts_of
@@ -120,10 +120,9 @@ def test_one_gpu_alone_is_no_straggler() -> None:
 
 
 def test_groups_are_named_by_cudas_numbers() -> None:
-    assert named(["prefill=0-3", "decode=4+6-7"], [7, 6, 5, 4, 3, 2, 1, 0]) == {
-        "prefill": [7, 6, 5, 4],
-        "decode": [3, 1, 0],
-    }
+    groups = named(["prefill=0-3", "decode=4+6-7"])
+    assert groups == {"prefill": (0, 1, 2, 3), "decode": (4, 6, 7)}
+    assert positions(groups, [7, 6, 5, 4, 3, 2, 1, 0]) == {"prefill": [7, 6, 5, 4], "decode": [3, 1, 0]}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,7 @@ def test_groups_are_named_by_cudas_numbers() -> None:
 )
 def test_a_group_that_cannot_be_is_refused_in_a_line(texts: list[str], told: str) -> None:
     with pytest.raises(UsageError) as error:
-        named(texts, [0, 1])
+        positions(named(texts), [0, 1])
     assert told in str(error.value) and "\n" not in str(error.value)
 
 
@@ -197,3 +196,17 @@ def test_where_there_is_no_lag_none_is_told(kind: str) -> None:
     }
     found: Lag = lag(*others[kind], 50)
     assert math.isnan(found.frames) and math.isnan(found.error)
+
+
+def test_groups_have_their_own_bubbles_and_lags() -> None:
+    """Four stages of a pipeline, and four ranks that all do the same at once."""
+    slot_ms = 31.0
+    before = [[phase(k * slot_ms, SPIN)] * (k > 0) for k in range(4)]
+    stages = [[*before[k], phase(4 * slot_ms, WORK), phase((3 - k) * slot_ms + 9, SPIN)] for k in range(4)]
+    ranks = [phase(4 * slot_ms, WORK), phase(3 * slot_ms + 9, NOTHING)]
+    codes, _ = observed(patterns=[*stages, *[ranks] * 4])
+    pipeline, parallel = grouped(codes, {"pipeline": [0, 1, 2, 3], "ranks": [4, 5, 6, 7]}, MS)
+    assert pipeline.across.bubble == near([3 / 7] * 4) and parallel.across.bubble == near([0.0] * 4)
+    assert [found.frames for found in pipeline.lags] == pytest.approx([k * slot_ms for k in range(4)], abs=0.6)
+    assert [found.frames for found in parallel.lags] == pytest.approx([0.0] * 4, abs=0.3)
+    assert (pipeline.name, parallel.positions) == ("pipeline", (4, 5, 6, 7))

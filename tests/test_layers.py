@@ -77,8 +77,8 @@ LAYERS: dict[str, str] = {
     "analysis.verdict": "analysis.decision_table analysis.evidence",
     "analysis.verdict_frames": "metrics samples analysis.evidence",
     "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.verdict analysis.verdict_frames",
-    "analysis.groups": "errors analysis.decision_table",
     "analysis.phase_lag": "",
+    "analysis.groups": "errors analysis.decision_table analysis.phase_lag",
     "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_windows",
     "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict_windows",
     "report": "analysis.* analysis.evidence devices errors metrics outline part readings recorded_metrics "

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cufall_py.errors import UsageError
 
 from .decision_table import CLASSES, UNKNOWN
+from .phase_lag import Lag, lag
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int8]
@@ -22,11 +23,13 @@ ALIKE = 0.1
 """GPUs are alike if no class has a share, and no metric a mean, that is further apart than this."""
 GROUP = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=([0-9]+(?:-[0-9]+)?(?:\+[0-9]+(?:-[0-9]+)?)*)")
 MOST_GPU = 65_534
+MOST_LAG_NS = 1_000_000_000
+"""How far apart two GPUs are looked at for doing the same."""
 
 
-def named(texts: Sequence[str], ordinals: Sequence[int]) -> dict[str, list[int]]:
-    """What `--group NAME=0-3+5` gives: by name the positions in `ordinals` (CUDA numbers). Raises UsageError."""
-    groups: dict[str, list[int]] = {}
+def named(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """What `--group NAME=0-3+5` says: the CUDA numbers of each. Raises UsageError."""
+    groups: dict[str, tuple[int, ...]] = {}
     of: dict[int, str] = {}
     for text in texts:
         found = GROUP.fullmatch(text)
@@ -35,25 +38,31 @@ def named(texts: Sequence[str], ordinals: Sequence[int]) -> dict[str, list[int]]
         name = found[1]
         if name in groups or name in (AUTO, ALL):
             raise UsageError(f"--group {text}: {'a second ' + name if name in groups else name + ' is taken'}")
-        groups[name] = []
-        for gpu in _numbers(text, found[2]):
-            if gpu not in ordinals:
-                raise UsageError(f"--group {text}: no GPU {gpu}; there are {', '.join(map(str, sorted(ordinals)))}")
+        groups[name] = _numbers(text, found[2])
+        for gpu in groups[name]:
             if gpu in of:
                 raise UsageError(f"--group {text}: GPU {gpu} is in {of[gpu]} already")
             of[gpu] = name
-            groups[name].append(list(ordinals).index(gpu))
     return groups
 
 
-def _numbers(text: str, words: str) -> list[int]:
+def positions(groups: Mapping[str, Sequence[int]], ordinals: Sequence[int]) -> dict[str, list[int]]:
+    """Where the GPUs of each group are among these CUDA numbers. Raises UsageError for one that is not there."""
+    for name, gpus in groups.items():
+        if missing := [gpu for gpu in gpus if gpu not in ordinals]:
+            there = ", ".join(map(str, sorted(ordinals)))
+            raise UsageError(f"--group {name}: no GPU {missing[0]}; there are {there}")
+    return {name: [list(ordinals).index(gpu) for gpu in gpus] for name, gpus in groups.items()}
+
+
+def _numbers(text: str, words: str) -> tuple[int, ...]:
     numbers: list[int] = []
     for word in words.split("+"):
         first, _, last = word.partition("-")
         if len(first) > 5 or len(last) > 5 or not int(first) <= int(last or first) <= MOST_GPU:
             raise UsageError(f"--group {text}: {word} must go up, from 0 to {MOST_GPU} at most")
         numbers += range(int(first), int(last or first) + 1)
-    return numbers
+    return tuple(numbers)
 
 
 def alike(shares: Sequence[Mapping[str, float]], means: Sequence[Mapping[str, float]]) -> list[list[int]]:
@@ -82,8 +91,8 @@ def _apart(one: Mapping[str, float], other: Mapping[str, float], *means: Mapping
 class Across:
     """A group of n GPUs over the same frames. Shares are of the frames in which all of it was measured.
 
-    `work`, `idle`, `waiting` (n,) add up to 1 for each GPU: idle and waiting are the verdicts, all else is work. A frame
-    in which work begins or ends is work, so frames are to be a hundredth of what is told apart, or shorter.
+    `work`, `idle`, `waiting` (n,) add up to 1 for each GPU: idle and waiting are the verdicts, all else is work. A
+    frame in which work begins or ends is work, so frames are to be a hundredth of what is told apart, or shorter.
     `bubble` (n,): of the frames in which any of the group works, those in which this one is idle or waits. `alone`
     (n,): of the same, those in which this one works and all others do not. `straggler` is the position of the one that
     is alone most, -1 if none ever is. `all_idle`: frames in which all are idle. `skew`: the most work less the least.
@@ -119,6 +128,29 @@ def across(codes: Codes) -> Across:
         float(np.ptp(_share(work))) if codes.shape[1] else 0.0,
         int(shares_alone.argmax()) if alone.any() else -1,
     )
+
+
+@dataclass(frozen=True)
+class Group:
+    """GPUs at `positions` that work together; `lags` of each behind the first, in frames of `frame_ns`."""
+
+    name: str
+    positions: tuple[int, ...]
+    across: Across
+    lags: tuple[Lag, ...]
+    frame_ns: int
+
+
+def grouped(codes: Codes, groups: Mapping[str, Sequence[int]], frame_ns: int) -> list[Group]:
+    """Of the verdicts (frames, gpus) of all GPUs, what each group comes to. Lags are those of when they work."""
+    found = []
+    most = max(1, min(MOST_LAG_NS // frame_ns, len(codes) // 32))
+    for name, gpus in groups.items():
+        of = codes[:, list(gpus)]
+        work = np.where(of == UNKNOWN, np.nan, (of != IDLE) & (of != WAITING))
+        lags = tuple(lag(work[:, 0], work[:, k], most) for k in range(len(gpus)))
+        found.append(Group(name, tuple(gpus), across(of), lags, frame_ns))
+    return found
 
 
 def _share(holds: Bools) -> Floats:
