@@ -16,6 +16,10 @@ GROUPS = {
         *("csv_path", "as_json", "markdown", "junit", "parquet", "html", "trace"),
     ),
     "Recording": ("output", "warmup_sec", "cooldown_sec"),
+    "Ceiling": (
+        *("ceiling", "model", "active_params", "weight_bytes", "kv_bytes"),
+        *("batch", "context", "phase", "tp"),
+    ),
     "Judging": ("require", "result", "annotate"),
     "Comparison": ("new", "fail_if", "min_effect"),
     "Hardware": ("chip", "trigger", "sysclk_cycles", "buffer_samples", "hw_buffer_mb"),

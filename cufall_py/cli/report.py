@@ -15,7 +15,7 @@ import click
 
 from cufall_py.errors import CufallError, UsageError
 
-from . import STDOUT, Verb, end_in_order, say, writing
+from . import STDOUT, Verb, ceiling, end_in_order, say, writing
 from .judging import (
     OPTIONS as JUDGING,
     annotate,
@@ -30,6 +30,7 @@ from .live import live, takes
 from .options import option, wanted_from, with_options
 
 if TYPE_CHECKING:
+    from cufall_py.headroom import Question
     from cufall_py.judgements import Judgement
     from cufall_py.report import Reading, Report
     from cufall_py.requirements import Requirement
@@ -62,7 +63,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@with_options(*JUDGING)
+@with_options(*ceiling.OPTIONS, *JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
@@ -80,15 +81,15 @@ report.params[1:1] = [_chosen(param) for param in live.params if param.name in C
 
 
 def _report(files: Sequence[str], options: dict[str, Any], judged: list[dict[str, Any]]) -> None:
-    requirements = requirements_from(options["require"])
+    requirements, question = requirements_from(options["require"]), ceiling.question_from(options)
     _check_outputs(files, options, bool(requirements))
     from cufall_py.export.summary import judged as as_data
 
     end_in_order()
-    readings = [_reading(file, options, requirements) for file in files]
+    readings = [_reading(file, options, requirements, question) for file in files]
     found = [_read(reading, options, requirements) for reading in readings]
     judged += [{"file": of.path, **as_data(judgement)} for of, judgements in found for judgement in judgements]
-    _write(found, options)
+    _write(found, options, question)
     by_path = [(of.path, judgements) for of, judgements in found]
     tell(by_path)
     annotate(options["annotate"], os.environ, by_path, lambda: _markdown(found))
@@ -114,14 +115,18 @@ def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool)
     check_places({flag: path for flag, path in paths.items() if path != "-"}, [*files, options["result"]])
 
 
-def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirement]) -> Reading:
+def _reading(
+    file: str, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
+) -> Reading:
     from cufall_py.judgements import check
     from cufall_py.part import Part
     from cufall_py.report import Reading
 
     part = Part(options["begin"], options["end"], options["region"])
-    also = tuple(dict.fromkeys(requirement.metric for requirement in requirements if requirement.metric))
-    reading = Reading(file, wanted_from(options, ()), options["devices"], part, say, also=also)
+    also = [requirement.metric for requirement in requirements if requirement.metric]
+    also += ceiling.metrics_of(question)
+    wanted = wanted_from(options, ())
+    reading = Reading(file, wanted, options["devices"], part, say, also=tuple(dict.fromkeys(also)))
     for requirement in requirements:
         ordinals = [opened.device.ordinal for opened in reading.opened]
         check(requirement, ordinals, reading.opened[0].metrics.metrics)
@@ -156,7 +161,7 @@ def _parquet_writer(path: str, reading: Reading) -> Iterator[Callable[[Any], Non
         yield writer.write
 
 
-def _write(found: Found, options: dict[str, Any]) -> None:
+def _write(found: Found, options: dict[str, Any], question: Question | None) -> None:
     from cufall_py.export.junit import junit
     from cufall_py.export.summary import csv_text, document
 
@@ -175,9 +180,10 @@ def _write(found: Found, options: dict[str, Any]) -> None:
             if options[name] == "-":
                 sys.stdout.write(text())
         if options["as_json"]:
-            print(json.dumps(document(found), indent=1, allow_nan=False))
+            told = ceiling.with_ceilings(document(found), [of for of, _ in found], question)
+            print(json.dumps(told, indent=1, allow_nan=False))
         if not taken:
-            print("\n".join(_text(found)))
+            print("\n".join(_text(found, question)))
         sys.stdout.flush()
 
 
@@ -196,13 +202,15 @@ def _write_pages(path: str, options: dict[str, Any]) -> None:
             write(what, options[name])
 
 
-def _text(found: Found) -> Iterator[str]:
+def _text(found: Found, question: Question | None) -> Iterator[str]:
     from cufall_py.views.summary import as_text
 
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for k, (of, _) in enumerate(found):
         yield from ("", "") if k else ()
-        yield from as_text(of, columns, not takes(sys.stdout, "\u2026"))
+        ascii_only = not takes(sys.stdout, "\u2026")
+        yield from as_text(of, columns, ascii_only)
+        yield from ceiling.lines(of, question, ascii_only)
 
 
 def _markdown(found: Found) -> str:
