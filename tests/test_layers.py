@@ -30,10 +30,11 @@ LAYERS: dict[str, str] = {
     "spans": "",
     "samples": "metrics",
     "devices": "errors",
-    "resolve": "errors metrics presets",
+    "verified": "",
+    "resolve": "errors metrics presets verified",
     "plan": "errors resolve",
     "tables": "errors presets",
-    "catalogue": "costs presets resolve tables",
+    "catalogue": "costs presets resolve tables verified",
     "screening": "metrics samples",
     "ring_file": "errors",
     "marks": "errors ring_file",
@@ -46,11 +47,17 @@ LAYERS: dict[str, str] = {
     "sources.gpm": "devices errors metrics plan resolve samples sources",
     "sources.auto": "devices errors owned plan ring_file samples sources",
     "sources.script": "devices errors metrics plan presets resolve samples sources",
-    "sources.cupti.*": "devices errors metrics plan presets resolve samples sources tables catalogue",
+    "sources.cupti.*": "devices errors metrics plan presets resolve samples sources tables verified catalogue",
     "notes": "metrics resolve samples sources",
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
     "launch": "errors sampler",
+    "verify.ptx": "",
+    "verify.checks": "metrics samples",
+    "verify.loads": "errors launch",
+    "verify.ncu": "errors launch",
+    "verify.device": "errors verify.ptx",
+    "verify.experiment": "errors verify.ptx verify.checks verify.loads",
     "doctor.facts": "devices",
     "doctor.findings": "devices doctor.facts",
     "doctor.machine": "doctor.facts doctor.findings",
@@ -96,6 +103,7 @@ LAYERS: dict[str, str] = {
     "views.html_report": "metrics outline pyramid samples spans",
     "views.summary": "analysis.* judgements report views.*",
     "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
+    "views.verification": "verify.checks views.*",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.headroom": "headroom",
@@ -220,6 +228,10 @@ def test_nothing_imports_the_command_line() -> None:
 
 def test_only_the_bindings_import_cupti() -> None:
     assert [m for m in MODULES if "cupti" in outward(m)] == ["sources.cupti.bindings", "sources.cupti.host"]
+
+
+def test_only_what_computes_imports_cuda() -> None:
+    assert [m for m in MODULES if "cuda" in outward(m)] == ["verify.device"]
 
 
 def test_a_wrong_import_would_be_seen() -> None:
