@@ -15,6 +15,8 @@ from .report import Report
 METRICS = ("tensor", "gr", "dram")
 """What is compared, and what tells what fills the gap."""
 BY_COUNTERS, BY_MODEL = "counters", "model"
+CLOCK_COUNTED, CLOCK_READ, CLOCK_STATED = "counters", "NVML", "data sheet"
+SM_CLOCK = "sm__cycles_elapsed"
 NAN = float("nan")
 
 
@@ -34,15 +36,16 @@ class Question:
 @dataclass(frozen=True)
 class Headroom:
     """Of one region and GPU (its CUDA ordinal). `by`: BY_COUNTERS, what its own instructions and bytes allow, or
-    BY_MODEL. `mhz`: the SM clock it is of, that of the data sheet unless `clock_measured`; NaN by counters, which need
-    none. `why`: why there is no ceiling."""
+    BY_MODEL. `mhz`: the SM clock it is of, and `clock`: by what that is known; NaN by counters, which need none.
+    `bytes_per_s` of device memory, as counted. `why`: why there is no ceiling."""
 
     region: str
     gpu: int
     by: str
     gap: Gap
     mhz: float = NAN
-    clock_measured: bool = False
+    clock: str = ""
+    bytes_per_s: float = NAN
     why: str = ""
 
 
@@ -56,13 +59,13 @@ def headrooms(report: Report, question: Question) -> list[Headroom]:
 
 
 def _of_row(report: Report, question: Question, region: str, k: int, row: Row) -> Iterator[Headroom]:
-    means = dict(zip(report.summary.metrics, (of.mean for of in row.metrics), strict=True))
-    tensor, active, memory = (means.get(name, NAN) for name in METRICS)
-    device = report.opened[k].device
-    of_counters = ceiling_of_counters(tensor, memory)
-    lacking = [name for name in ("tensor", "dram") if math.isnan(means.get(name, NAN))]
+    found = dict(zip(report.summary.metrics, row.metrics, strict=True))
+    tensor, active, memory = (found[name].mean if name in found else NAN for name in METRICS)
+    device, bytes_per_s = report.opened[k].device, found["dram"].counted_per_s if "dram" in found else NAN
+    lacking = [name for name, share in (("tensor", tensor), ("dram", memory)) if math.isnan(share)]
     why = f"{' and '.join(lacking)} not measured" if lacking else ""
-    yield Headroom(region, device.ordinal, BY_COUNTERS, gap(tensor, active, memory, of_counters), why=why)
+    by_counters = gap(tensor, active, memory, ceiling_of_counters(tensor, memory))
+    yield Headroom(region, device.ordinal, BY_COUNTERS, by_counters, bytes_per_s=bytes_per_s, why=why)
     if not question.work:
         return
     peaks = peaks_of(device.name)
@@ -70,11 +73,15 @@ def _of_row(report: Report, question: Question, region: str, k: int, row: Row) -
         nothing = gap(tensor, active, memory, ceiling_of_counters(NAN, NAN))
         yield Headroom(region, device.ordinal, BY_MODEL, nothing, why=f"no data sheet of {device.name} is known")
         return
-    mhz, measured = _clock(row, peaks)
+    mhz, clock = _clock(report, k, row, peaks)
     of_model = ceiling(question.work, peaks, device.sm_count or peaks.sms, mhz)
-    yield Headroom(region, device.ordinal, BY_MODEL, gap(tensor, active, memory, of_model), mhz, measured)
+    by_model = gap(tensor, active, memory, of_model)
+    yield Headroom(region, device.ordinal, BY_MODEL, by_model, mhz, clock, bytes_per_s)
 
 
-def _clock(row: Row, peaks: Peaks) -> tuple[float, bool]:
-    """The SM clock that was measured there, else that of the data sheet."""
-    return (row.sm_mhz, True) if row.sm_mhz > 0 else (peaks.mhz, False)
+def _clock(report: Report, k: int, row: Row, peaks: Peaks) -> tuple[float, str]:
+    """The SM clock there: that of the cycles that were counted, else NVML's, else the data sheet's."""
+    for metric, of in zip(report.opened[k].metrics.metrics, row.metrics, strict=True):
+        if SM_CLOCK in metric.elapsed and of.elapsed_per_s > 0:
+            return of.elapsed_per_s / 1e6, CLOCK_COUNTED
+    return (row.sm_mhz, CLOCK_READ) if row.sm_mhz > 0 else (peaks.mhz, CLOCK_STATED)

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ from cufall_py.analysis.ceiling import (
 from cufall_py.analysis.models import Experts, Model, model_from, plain_model
 from cufall_py.metrics import MetricSet
 from cufall_py.peaks import TABLE, peaks_of
+from cufall_py.resolve import Wanted
 from cufall_py.samples import Samples
 from cufall_py.sources import Opened
+from cufall_py.sources.gpm import gpm_set
 from tests.helpers import DATA, EPOCH, SM_ELAPSED, TENSOR as TENSOR_COUNTER, joined, metric
 from tests.recordings import opened, region, writer
 
@@ -328,8 +331,6 @@ COUNTERS = (TENSOR_COUNTER, SM_ELAPSED, "gr__cycles_active.avg", "gr__cycles_ela
 
 def described(ordinal: int, name: str, counters: tuple[str, ...] = COUNTERS) -> Opened:
     """A GPU whose short names resolve from what was recorded; DRAM moves 100 bytes a cycle at most."""
-    from dataclasses import replace
-
     peaks = {"dram__bytes_read.sum": 100.0, "gr__cycles_active.avg": 1.0}
     made = opened(ordinal, MetricSet(counters, (metric(),)), peaks=peaks)
     return replace(made, device=replace(made.device, name=name, sm_count=132))
@@ -376,13 +377,32 @@ def test_a_report_by_counters(decode: str, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_a_report_by_a_model(decode: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """1 G weights of 2 bytes at batch 1: 0.485 % at the data sheet's clock, for none was measured."""
+    """1 G weights of 2 bytes at batch 1: 0.485 % at the data sheet's 1.83 GHz; at the 1 GHz of the cycles that were
+    counted, a larger share of them. A quarter of 100 bytes a cycle of 1 GHz are 25 GB/s."""
     found = [row for row in rows(capfd, decode, "--active-params", "1B") if row["by"] == "model"]
-    assert found[0]["ceiling"] == pytest.approx(0.004851, rel=1e-3)
-    assert (found[0]["sm_mhz"], found[0]["clock_measured"]) == (1830, False)
-    half, quarter = 0.004851 / 2, 0.004851 / 4
+    possible = 0.004851 * 1.83
+    assert found[0]["ceiling"] == pytest.approx(possible, rel=1e-3)
+    assert (found[0]["sm_mhz"], found[0]["clock_by"]) == (pytest.approx(1000), "counters")
+    half, quarter = possible / 2, possible / 4
     assert [part["share"] for part in found[0]["parts"]] == pytest.approx([half, quarter, quarter - 0.001], rel=2e-3)
     assert (found[1]["ceiling"], found[1]["why"]) == (None, "no data sheet of Made-up GPU is known")
+    assert found[0]["dram_bytes_per_s"] == pytest.approx(25e9)
+
+
+def test_without_cycles_the_clock_is_nvmls_or_the_data_sheets(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Percents of GPM have no cycles."""
+    percents = gpm_set(Wanted(("tensor",)))
+    for mhz, clock in ((1500.0, "NVML"), (math.nan, "data sheet")):
+        path = tmp_path / f"{clock}.cufall"
+        gpu = replace(described(0, "NVIDIA H200"), metrics=percents, source="gpm")
+        with writer(path, [gpu]) as out:
+            out.set_readings(0, mhz, math.nan, None)
+            out.add(0, joined(EPOCH, 100_000_000, [[0.4]] * 30))
+        row = rows(capfd, str(path), "--active-params", "1B")[1]
+        assert (row["clock_by"], row["sm_mhz"]) == (clock, 1500.0 if mhz > 0 else 1830)
+        assert row["ceiling"] == pytest.approx(0.004851 * 1830 / row["sm_mhz"], rel=1e-3)
 
 
 def test_a_report_as_text(decode: str, capfd: pytest.CaptureFixture[str]) -> None:

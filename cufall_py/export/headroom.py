@@ -45,7 +45,8 @@ def _row(of: Headroom) -> dict[str, Any]:
         "gap": _number(ceiling.ratio - gap.measured),
         "parts": [{"name": name, "share": _number(share)} for name, share in gap.parts],
         "sm_mhz": _number(of.mhz),
-        "clock_measured": of.clock_measured,
+        "clock_by": of.clock or None,
+        "dram_bytes_per_s": _number(of.bytes_per_s),
         "why": of.why or None,
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from cufall_py.analysis.ceiling import MEMORY_BELOW, NOT_ACTIVE, NOTHING, OR, Serving, Work
 from cufall_py.analysis.models import Model
-from cufall_py.headroom import BY_MODEL, Headroom, Question
+from cufall_py.headroom import BY_MODEL, CLOCK_STATED, Headroom, Question
 from cufall_py.peaks import peaks_of
 
 from .summary import EVERYTHING, MISSING, percent
@@ -24,7 +24,7 @@ def lines(question: Question, found: Sequence[Headroom], kinds: Sequence[str], a
 
 
 def _table(found: Sequence[Headroom]) -> Table:
-    head = ("region", "gpu", "by", "limit", "measured", "ceiling", "gap", *FILLS)
+    head = ("region", "gpu", "by", "limit", "measured", "ceiling", "gap", *FILLS, "memory")
     return Table(head, [_cells(headroom) for headroom in found], words=4)
 
 
@@ -32,10 +32,14 @@ def _cells(of: Headroom) -> tuple[str, ...]:
     gap = of.gap
     place = (of.region or EVERYTHING, f"g{of.gpu}", of.by)
     if math.isnan(gap.ceiling.ratio):
-        return (*place, MISSING, percent(gap.measured), *[MISSING] * (len(FILLS) + 2))
+        return (*place, MISSING, percent(gap.measured), *[MISSING] * (len(FILLS) + 2), _moved(of))
     limit = MISSING if gap.ceiling.limit == NOTHING else gap.ceiling.limit
     figures = (gap.measured, gap.ceiling.ratio, gap.ceiling.ratio - gap.measured, *_filled(of))
-    return (*place, limit, *map(_points, figures))
+    return (*place, limit, *map(_points, figures), _moved(of))
+
+
+def _moved(of: Headroom) -> str:
+    return MISSING if math.isnan(of.bytes_per_s) else f"{of.bytes_per_s / 1e9:.4g} GB/s"
 
 
 def _filled(of: Headroom) -> tuple[float, ...]:
@@ -61,7 +65,7 @@ def _notes(question: Question, found: Sequence[Headroom], kinds: Sequence[str]) 
         where = dict.fromkeys(f"g{of.gpu}" for of in found if of.why == why)
         yield f"{', '.join(where)}: no ceiling: {why}"
     of_model = [of for of in found if of.by == BY_MODEL and not math.isnan(of.gap.ceiling.ratio)]
-    if unclocked := dict.fromkeys(f"g{of.gpu} {of.mhz:.0f} MHz" for of in of_model if not of.clock_measured):
+    if unclocked := dict.fromkeys(f"g{of.gpu} {of.mhz:.0f} MHz" for of in of_model if of.clock == CLOCK_STATED):
         yield f"the SM clock was not measured, so it is the data sheet's: {', '.join(unclocked)}"
     if any(of.gap.measured > of.gap.ceiling.ratio for of in of_model):
         yield (
