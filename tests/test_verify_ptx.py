@@ -17,7 +17,7 @@ import pytest
 from cufall_py.verify import ptx
 from tests.helpers import lacking
 
-CHIPS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+CHIPS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0), (12, 1)]
 KERNELS = [(chip, kernel) for chip in CHIPS for kernel in (*ptx.products(chip), *ptx.OTHERS)]
 
 

@@ -31,7 +31,7 @@ MOST_QUEUED = 512
 def serve(ordinal: str) -> None:
     """Entry: describe the GPU, then do what each line of stdin says until it ends."""
     try:
-        card = Card(int(ordinal))
+        card = Card(int(ordinal), bindings())
     except CufallError as error:
         _say({"failed": as_json(error)})
         return
@@ -45,21 +45,26 @@ def serve(ordinal: str) -> None:
 
 def once(ordinal: str, kernel: str, count: str) -> None:
     """Entry: one launch and nothing else, for another profiler to look at."""
-    Card(int(ordinal)).load(kernel, int(count), 1)
+    Card(int(ordinal), bindings()).load(kernel, int(count), 1)
+
+
+def bindings() -> Any:
+    """cuda-bindings' driver module. Raises LibraryProblem."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        raise LibraryProblem(
+            f"cuda-bindings is not installed for {sys.executable}; install cufall with its gpu extra"
+        ) from None
+    return driver
 
 
 class Card:
-    """One GPU by its CUDA ordinal. Raises LibraryProblem, NoGpu or SourceError."""
+    """One GPU by its CUDA ordinal, over cuda-bindings' driver module. Raises NoGpu or SourceError."""
 
-    def __init__(self, ordinal: int) -> None:
-        try:
-            from cuda.bindings import driver
-        except ImportError:
-            raise LibraryProblem(
-                f"cuda-bindings is not installed for {sys.executable}; install cufall with its gpu extra"
-            ) from None
-        self._cuda, self._kernels = driver, dict[str, Any]()
-        self._buffers: tuple[Any, Any] | None = None
+    def __init__(self, ordinal: int, cuda: Any) -> None:
+        self._cuda, self._kernels = cuda, dict[str, Any]()
+        self._block: Any = None
         self._copied = 0
         try:
             self._call("cuInit", 0)
@@ -95,8 +100,8 @@ class Card:
             return lambda: time.sleep(count / 1000)
         function = self._function(kernel)
         if kernel == "copy":
-            source, target = self._memory(count)
-            values = ((int(source), int(target), count // PIECE), (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64))
+            source = int(self._memory(count))
+            values = ((source, source + count, count // PIECE), (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64))
             return lambda: self._launch(function, COPY_BLOCKS_AN_SM * sms, 256, values)
         words = ((int(self._out), count), (ctypes.c_void_p, ctypes.c_uint32))
         blocks, threads = (sms, 32) if kernel == "spin" else (BLOCKS_AN_SM * sms, 32 * WARPS)
@@ -112,19 +117,18 @@ class Card:
             self._kernels[kernel] = self._call("cuModuleGetFunction", module, b"work")
         return self._kernels[kernel]
 
-    def _memory(self, size: int) -> tuple[Any, Any]:
-        """Two buffers of this size, written once, so that pages are there."""
-        if self._buffers and self._copied == size:
-            return self._buffers
-        old, self._buffers = self._buffers or (), None
-        for buffer in old:
-            self._call("cuMemFree", buffer)
-        self._buffers = self._call("cuMemAlloc", size), self._call("cuMemAlloc", size)
-        self._copied = size
-        for buffer in self._buffers:
-            self._call("cuMemsetD8", buffer, 1, size)
+    def _memory(self, size: int) -> Any:
+        """A block of twice this size, written once, so that its pages are there; kept until another is wanted."""
+        if self._copied == size:
+            return self._block
+        block, self._block, self._copied = self._block, None, 0
+        if block is not None:
+            self._call("cuMemFree", block)
+        self._block = self._call("cuMemAlloc", 2 * size)
+        self._call("cuMemsetD8", self._block, 1, 2 * size)
         self._call("cuCtxSynchronize")
-        return self._buffers
+        self._copied = size
+        return self._block
 
     def _description(self, ordinal: int) -> dict[str, Any]:
         sms = self._attribute("MULTIPROCESSOR_COUNT")

@@ -45,7 +45,7 @@ PRODUCTS = {
         "mma.sync.aligned.kind::mxf4.block_scale.scale_vec::2X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue8m0",
         _flop(16, 8, 64),
         more=", %scale, {0, 0}, %scale, {0, 0}",
-        version="8.7",
+        version="8.8",
         least=(12, 0),
         own_target=True,
     ),
