@@ -256,6 +256,7 @@ def test_formats(quantization: dict[str, Any], size: float, kind: str) -> None:
         ({"text_config": "x"}, "it holds no JSON object"),
         ({"hidden_size": "big"}, "its hidden_size is 'big', no whole number"),
         ({"num_hidden_layers": 0}, "its num_hidden_layers is 0"),
+        ({"num_hidden_layers": 10**12}, "its num_hidden_layers is 1000000000000, which no model has"),
         ({"num_key_value_heads": "8"}, "its num_key_value_heads is '8', no whole number"),
         (
             {"quantization_config": {"quant_method": "awq", "group_size": "x", "bits": 4}},

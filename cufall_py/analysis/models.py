@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 Config = Mapping[str, Any]
+MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,10 @@ def _model(kind: str, config: Config) -> Model:
     hidden, vocabulary = _whole(config, "hidden_size"), _whole(config, "vocab_size")
     linear, expert = _formats(config.get("quantization_config"))
     attention = _latent if config.get("kv_lora_rank") else _grouped
-    layers = []
-    for k in range(_whole(config, "num_hidden_layers")):
+    layers, count = [], _whole(config, "num_hidden_layers")
+    if count > MOST_LAYERS:
+        raise ValueError(f"its num_hidden_layers is {count}, which no model has")
+    for k in range(count):
         base = attention(config, hidden, k)
         layers.append(FAMILIES[kind](base, config, hidden, k))
     tied = bool(config.get("tie_word_embeddings"))
