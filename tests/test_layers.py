@@ -24,6 +24,7 @@ LAYERS: dict[str, str] = {
     "host_files": "",
     "presets": "",
     "costs": "",
+    "peaks": "",
     "metrics": "",
     "processes": "",
     "readings": "errors processes",
@@ -31,10 +32,11 @@ LAYERS: dict[str, str] = {
     "spans": "",
     "samples": "metrics",
     "devices": "errors",
-    "resolve": "errors metrics presets",
+    "verified": "",
+    "resolve": "errors metrics presets verified",
     "plan": "errors resolve saying",
     "tables": "errors presets",
-    "catalogue": "costs presets resolve tables",
+    "catalogue": "costs presets resolve tables verified",
     "screening": "metrics samples",
     "ring_file": "errors",
     "marks": "errors ring_file",
@@ -49,11 +51,18 @@ LAYERS: dict[str, str] = {
     "sources.auto": "devices errors owned plan ring_file samples sources",
     "sources.script_file": "errors presets",
     "sources.script": "devices errors metrics plan presets resolve samples sources sources.script_file",
-    "sources.cupti.*": "devices errors host_files metrics plan presets resolve samples sources tables catalogue",
+    "sources.cupti.*": "devices errors host_files metrics plan presets resolve samples sources tables verified "
+    "catalogue",
     "notes": "metrics resolve samples sources",
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
     "launch": "errors sampler",
+    "verify.ptx": "",
+    "verify.checks": "metrics samples",
+    "verify.loads": "errors launch",
+    "verify.ncu": "errors launch",
+    "verify.device": "errors verify.ptx",
+    "verify.experiment": "errors verify.ptx verify.checks verify.loads",
     "doctor.facts": "devices",
     "doctor.findings": "devices doctor.facts",
     "doctor.machine": "doctor.facts doctor.findings",
@@ -96,6 +105,9 @@ LAYERS: dict[str, str] = {
     "analysis.series": "errors metrics outline recorded_metrics recording_reader resolve samples sources span_frames "
     "spans analysis.streamed saying",
     "analysis.comparison": "errors analysis.intervals analysis.limits analysis.series analysis.streamed",
+    "analysis.models": "",
+    "analysis.ceiling": "peaks analysis.models",
+    "headroom": "analysis.* analysis.ceiling analysis.models peaks report",
     "analysis.likeness": "readings analysis.limits analysis.series",
     "measured": "analysis.* errors judgements metrics requirements samples sources",
     "session": "*",
@@ -109,8 +121,11 @@ LAYERS: dict[str, str] = {
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.summary": "analysis.* judgements metrics report views.* views.verdict",
+    "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
+    "views.verification": "verify.checks views.*",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
+    "export.headroom": "headroom",
     "export.github": "judgements views.summary",
     "export.junit": "judgements report views.summary",
     "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.verdict_windows judgements report "
@@ -236,6 +251,10 @@ def test_nothing_imports_the_command_line() -> None:
 
 def test_only_the_bindings_import_cupti() -> None:
     assert [m for m in MODULES if "cupti" in outward(m)] == ["sources.cupti.bindings", "sources.cupti.host"]
+
+
+def test_only_what_computes_imports_cuda() -> None:
+    assert [m for m in MODULES if "cuda" in outward(m)] == ["verify.device"]
 
 
 def test_a_wrong_import_would_be_seen() -> None:

@@ -146,6 +146,7 @@ def reading_of(
     devices: str = "all",
     part: Part | None = None,
     judging: Judging | None = None,
+    also: Sequence[str] = (),
 ) -> Reading:
     """The recording as it is to be reported, with what the requirements need. Raises UsageError for one that cannot be
     asked of it."""
@@ -155,8 +156,8 @@ def reading_of(
     from cufall_py.report import Reading
     from cufall_py.resolve import Wanted
 
-    also, verdicts = metrics_in(requirements), judging or Judging()
-    reading = Reading(file, wanted or Wanted(()), devices, part or Part(), say, also=also, judging=verdicts)
+    names, verdicts = dict.fromkeys((*metrics_in(requirements), *also)), judging or Judging()
+    reading = Reading(file, wanted or Wanted(()), devices, part or Part(), say, also=tuple(names), judging=verdicts)
     for requirement in requirements:
         check(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
     return reading

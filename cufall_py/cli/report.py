@@ -15,7 +15,7 @@ import click
 
 from cufall_py.errors import CufallError, UsageError
 
-from . import STDOUT, Verb, end_in_order, say, writing
+from . import STDOUT, Verb, ceiling, end_in_order, say, writing
 from .charset import takes
 from .judging import (
     JUNIT,
@@ -37,6 +37,7 @@ from .places import READ, RESULT, check_places, write_text
 from .verdicts import OPTIONS as VERDICTS, judging_from
 
 if TYPE_CHECKING:
+    from cufall_py.headroom import Question
     from cufall_py.judgements import Judgement
     from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
@@ -70,7 +71,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@with_options(*VERDICTS, *JUDGING)
+@with_options(*VERDICTS, *ceiling.OPTIONS, *JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
@@ -88,13 +89,13 @@ report.params[1:1] = [_chosen(param) for param in live.params if param.name in C
 
 
 def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
-    requirements = requirements_from(options["require"])
+    requirements, question = requirements_from(options["require"]), ceiling.question_from(options)
     _check_outputs(files, options, bool(requirements))
     end_in_order()
-    readings = [_reading(file, options, requirements) for file in files]
+    readings = [_reading(file, options, requirements, question) for file in files]
     found = [_read(reading, options, requirements) for reading in readings]
     told["requirements"] += as_data(found)
-    _write(found, options)
+    _write(found, options, question)
     tell(found)
     annotate(options["annotate"], os.environ, found)
     _end(found)
@@ -126,12 +127,14 @@ def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool)
     check_places({flag: path for flag, path in paths.items() if path != "-"}, taken)
 
 
-def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirement]) -> Reading:
+def _reading(
+    file: str, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
+) -> Reading:
     from cufall_py.part import Part
 
     part = Part(options["begin"], options["end"], options["region"])
-    judging = judging_from(options)
-    return reading_of(file, requirements, wanted_from(options, ()), options["devices"], part, judging)
+    also, judging = ceiling.metrics_of(question), judging_from(options)
+    return reading_of(file, requirements, wanted_from(options, ()), options["devices"], part, judging, also)
 
 
 def _read(
@@ -175,7 +178,7 @@ def _parquet_writer(path: str, reading: Reading) -> Iterator[Callable[[Any], Non
         yield writer.write
 
 
-def _write(found: Found, options: dict[str, Any]) -> None:
+def _write(found: Found, options: dict[str, Any], question: Question | None) -> None:
     from cufall_py.export.junit import junit
     from cufall_py.export.summary import csv_text, document
 
@@ -193,19 +196,22 @@ def _write(found: Found, options: dict[str, Any]) -> None:
             if options[name] == "-":
                 sys.stdout.write(text())
         if options["as_json"]:
-            print(json.dumps(document(found), indent=1, allow_nan=False))
+            told = ceiling.with_ceilings(document(found), [of for of, _ in found], question)
+            print(json.dumps(told, indent=1, allow_nan=False))
         if not taken:
-            print("\n".join(_text(found)))
+            print("\n".join(_text(found, question)))
         sys.stdout.flush()
 
 
-def _text(found: Found) -> Iterator[str]:
+def _text(found: Found, question: Question | None) -> Iterator[str]:
     from cufall_py.views.summary import as_text
 
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for k, (of, _) in enumerate(found):
         yield from ("", "") if k else ()
-        yield from as_text(of, columns, not takes(sys.stdout, "\u2026"))
+        ascii_only = not takes(sys.stdout, "\u2026")
+        yield from as_text(of, columns, ascii_only)
+        yield from ceiling.lines(of, question, ascii_only)
 
 
 def _without_samples(of: Report) -> str:

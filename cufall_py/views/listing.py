@@ -83,9 +83,15 @@ def _head(kind: str) -> tuple[str, ...]:
 
 def _cells(row: Row) -> tuple[str, ...]:
     numbers = (_number(row.passes), _number(row.beside))
-    checked = ("yes" if row.verified else "no" if row.counters else UNKNOWN, _percent(row.core))
+    checked = (_verified(row), _percent(row.core))
     rest = (_number(row.peak), row.unit or UNKNOWN, row.clock or UNKNOWN, _words(row))
     return (row.name, *numbers, *(checked if row.kind == "short name" else ()), *rest)
+
+
+def _verified(row: Row) -> str:
+    if not row.counters:
+        return UNKNOWN
+    return "yes" if row.verified else "here" if row.verified_here else "no"
 
 
 def _words(row: Row) -> str:
