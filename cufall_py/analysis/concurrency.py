@@ -14,6 +14,8 @@ import numpy as np
 from .intervals import Estimate, t_quantile, within_run
 from .scrapes import Bools, Floats, Ints, Scrapes
 
+STEPS_TO_RENEW = 40
+"""SGLang's --decode-log-interval, if nothing else is asked for: its gauges move each so many decode steps."""
 SEED = 20_261_130
 """Of the resampling, so that the same data gives the same intervals."""
 
@@ -69,15 +71,19 @@ def by_concurrency(
 def held(scrapes: Scrapes, least: int, most: int) -> Bools:
     """(k,) intervals with so many running requests at both ends.
 
-    A gauge that moves only now and then must read so at the next scrape as well, with tokens made in between: until
-    then it may be of some time ago.
+    A gauge that moves only now and then may be of some time ago. It counts up to where it was surely renewed while it
+    still read so: where as many tokens have been made since as `most` requests make in STEPS_TO_RENEW.
     """
     fits = (scrapes.running >= least) & (scrapes.running <= most)
     both: Bools = fits[:, 0] & fits[:, 1]
-    next_fits = scrapes.joined & np.append(both[1:], False)[: len(both)]
-    confirmed = next_fits & ((most == 0) | (scrapes.generation > 0))
-    found: Bools = both & (scrapes.running_of_steps | confirmed)
-    return found
+    if most == 0:
+        both &= scrapes.running_of_steps | (scrapes.generation == 0)
+        return both
+    for first, last in _runs(scrapes, both & ~scrapes.running_of_steps):
+        made = scrapes.generation[first : last + 1]
+        since = made[::-1].cumsum()[::-1] - made
+        both[first : last + 1] = since >= STEPS_TO_RENEW * most
+    return both
 
 
 def inside(start_ns: Ints, end_ns: Ints, scrapes: Scrapes, chosen: Bools) -> Bools:
