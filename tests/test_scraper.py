@@ -302,3 +302,31 @@ def test_a_note_about_the_page_is_told_once() -> None:
 
 def test_a_scraper_that_was_not_started_can_be_closed() -> None:
     Scraper("localhost:8000").close()
+
+
+def test_the_example_of_the_docs_runs_beside_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    served = pages.vllm(running=8)
+
+    def talk(connection: object, _: str) -> None:
+        connection.sendall(answer(served.text))  # type: ignore[attr-defined]
+        served.count("vllm:generation_tokens_total", 100, model_name="m", engine="0")
+
+    text = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    with serving(talk) as server:
+        own = code.replace("http://127.0.0.1:8000", server.url).replace("monotonic() + 10", "monotonic() + 4.2")
+        assert own.count(server.url) == own.count("4.2") == 1
+        exec(own, {})
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 2
+    for line in lines:
+        rate = re.fullmatch(r"vLLM 8.0 \(([\d.]+), 'vllm:generation_tokens_total'\)", line)
+        assert rate and 20 < float(rate[1]) < 200
+    assert last == str(["decode"] * len(lines))
+
+
+def test_every_state_is_in_the_troubleshooting_page() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    for _, told in BAD.values():
+        fixed = max(re.split(r"http://.*|\(HTTP.*|\d+", told.partition("; ")[0]), key=len).strip()
+        assert fixed in page, fixed
