@@ -97,10 +97,9 @@ lines within the histogram's buckets, infinite above the last bound. Acceptance 
 
 ## Phases
 
-`cufall_py.analysis.phases` gives each frame its share of `prefill`, `decode`, `mixed`, `idle` and `unsure`; shares
-add up to 1. Between two scrapes, of prompt tokens that were computed and of tokens that decoding made (of engines
-that count the first token of a request among the generated ones, as vLLM does, first tokens are taken off by the
-count of the time to first token):
+`cufall_py.analysis.phases` gives each frame its share of `prefill`, `decode`, `mixed`, `idle` and `unsure`; shares add
+up to 1. Between two scrapes, of prompt tokens that were computed and of tokens that decoding made (vLLM counts the
+first token of a request among the generated ones; those are taken off, by the count of the time to first token):
 
 | prompt | decode | phase |
 |---|---|---|
@@ -114,10 +113,10 @@ end); nothing counted while requests run; the last interval before tokens come, 
 begun; intervals with tokens beside one without, for part of them was idle; what no scrape covers; and what lies
 within the alignment error of an edge between two phases.
 
-Phases are right to one step of the engine, which is counted when it ends. An engine that counts a prompt only when all
-of it is done (vLLM) shows the beginning of a prefill of several steps as what was beside it. On made-up logs with
-phases of 6 to 17 s, scraped each second, at most 3.4 % of the time was called a phase that it was not, and 10 % was
-unsure (`tests/test_phases.py`).
+Phases are right to one step of the engine, which is counted when it ends. vLLM counts a prompt when all of it is done:
+decoding before that is unsure as far back as the longest time to first token reaches, of those that ended with it. On
+made-up logs with phases of 6 to 17 s, scraped each second, at most 3.4 % of the time was called a phase that it was
+not, and 10 % was unsure (`tests/test_phases.py`).
 
 ## By running requests
 

@@ -44,14 +44,28 @@ def stretch(start_s: float, end_s: float, step_s: float, **each: int) -> list[St
     return [Step(start_s + k * step_s, start_s + (k + 1) * step_s, **each) for k in range(count)]
 
 
+TTFT_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
 def vllm_page(log: Sequence[Step], at_s: float) -> Reading:
+    """It counts a prompt, its first token and the time to that when all of the prompt is done."""
     done = [step for step in log if step.end_s <= at_s]
-    firsts = sum(step.firsts for step in done)
+    counted, ttfts, begun = 0, list[float](), list[Step]()
+    for step in (step for step in done if step.prompt):
+        begun.append(step)
+        if step.firsts:
+            counted += sum(one.prompt for one in begun)
+            ttfts += [step.end_s - begun[0].start_s] * step.firsts
+            begun = []
     lines = {
-        "vllm:prompt_tokens_total": sum(step.prompt for step in done),
-        "vllm:generation_tokens_total": firsts + sum(step.decode for step in done),
-        "vllm:time_to_first_token_seconds_sum": 0.1 * firsts,
-        "vllm:time_to_first_token_seconds_count": firsts,
+        "vllm:prompt_tokens_total": counted,
+        "vllm:generation_tokens_total": sum(step.firsts + step.decode for step in done),
+        "vllm:time_to_first_token_seconds_sum": sum(ttfts),
+        "vllm:time_to_first_token_seconds_count": len(ttfts),
+        **{
+            f'vllm:time_to_first_token_seconds_bucket{{le="{bound}"}}': sum(ttft <= bound for ttft in ttfts)
+            for bound in TTFT_BOUNDS
+        },
         "vllm:inter_token_latency_seconds_sum": sum(s.decode * (s.end_s - s.start_s) for s in done),
         "vllm:inter_token_latency_seconds_count": sum(step.decode for step in done),
         "vllm:num_requests_running": done[-1].running if done else 0,

@@ -94,6 +94,7 @@ def made(running: Sequence[Sequence[float]], error_ns: int = 0, gap_after: int =
         ones,
         100 * ones,
         100 * ones,
+        0 * ones,
         ones > 0,
         np.array(running, float),
         np.full(k, of_steps),

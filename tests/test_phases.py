@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from cufall_py.analysis.phases import PHASES, UNSURE, frame_shares, phase_codes, phase_means, phase_seconds
 from cufall_py.analysis.scrapes import Scrapes
 from tests.engine_logs import Floats, Step, frames, scraped, sglang_page, stretch, true_shares, vllm_page
+from tests.pages import moment
 
 SECOND = 1_000_000_000
 
@@ -34,6 +35,7 @@ def made(
         np.array(prompt, float),
         np.array(decode, float),
         np.array(decode, float),
+        np.zeros(k),
         np.full(k, of_steps),
         np.stack((gauge[:-1], gauge[1:]), axis=1),
         np.full(k, True),
@@ -198,3 +200,18 @@ def test_a_long_prefill_step_is_never_called_idle() -> None:
     start_ns, end_ns = frames(5.5, 10.5)
     found = frame_shares(start_ns, end_ns, scraped([vllm_page(log, 0.37 + k) for k in range(14)]))
     assert found[:, PHASES.index("idle")].max() == 0
+
+
+@offsets
+def test_a_prompt_that_is_counted_when_it_is_done_makes_what_it_was_done_beside_unsure(offset_s: float) -> None:
+    chunks = stretch(20, 23, 0.05, prompt=512, decode=15, running=16)
+    chunks[-1] = Step(22.95, 23, prompt=512, decode=15, firsts=1, running=16)
+    log = [*stretch(2, 20, 0.02, decode=16, running=16), *chunks, *stretch(23, 40, 0.02, decode=16, running=16)]
+    start_ns, end_ns = frames(5, 38)
+    found = frame_shares(start_ns, end_ns, scraped([vllm_page(log, offset_s + k) for k in range(40)]))
+    decode, truth = PHASES.index("decode"), true_shares(log, start_ns, end_ns)
+    beside = (start_ns >= moment(20).at_ns) & (end_ns <= moment(22).at_ns)
+    assert found[beside][:, decode].max() == 0
+    assert wrong(found, truth) < 1.01 / 33  # of the interval in which the prompt was done
+    seconds = phase_seconds(start_ns, end_ns, found)
+    assert seconds["decode"] > 33 - 3 - 1 - 3  # less the chunks, the interval, and how long the last bucket says

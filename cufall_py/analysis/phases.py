@@ -11,7 +11,9 @@ import numpy as np
 from .scrapes import Bools, Floats, Ints, Scrapes
 
 PHASES = ("prefill", "decode", "mixed", "idle", "unsure")
-UNSURE = PHASES.index("unsure")
+DECODE, UNSURE = PHASES.index("decode"), PHASES.index("unsure")
+LONGEST_S = 1e6
+"""For a prefill of which nobody knows how long it took."""
 Codes = Ints
 
 
@@ -86,11 +88,22 @@ def _beside(scrapes: Scrapes, holds: Bools) -> tuple[Bools, Bools]:
 
 
 def _sure_spans(scrapes: Scrapes, codes: Codes) -> tuple[Ints, Ints]:
-    """Intervals without what an edge to another phase may be off by."""
+    """Intervals without what an edge to another phase may be off by, and decoding without what may be prefill too."""
     same = scrapes.joined & (codes == np.append(codes[1:], UNSURE)[: len(codes)])
     after = np.where(same, 0, scrapes.error_ns[:, 1])
     before = np.where(np.append(False, same[:-1])[: len(same)], 0, scrapes.error_ns[:, 0])
-    return scrapes.start_ns + before, scrapes.end_ns - after
+    begun_ns = _prefill_begun_ns(scrapes)
+    ends = np.where(codes == DECODE, np.minimum(scrapes.end_ns - after, begun_ns), scrapes.end_ns - after)
+    return scrapes.start_ns + before, ends
+
+
+def _prefill_begun_ns(scrapes: Scrapes) -> Ints:
+    """(k,) when the prefill of prompts that are counted in later intervals may have begun, at the earliest."""
+    far = np.iinfo(np.int64).max
+    length_ns = np.minimum(np.nan_to_num(scrapes.prefill_s, nan=np.inf), LONGEST_S) * 1e9
+    begun = np.where(scrapes.prompt > 0, scrapes.start_ns - length_ns.astype(np.int64), far)
+    earliest = np.minimum.accumulate(begun[::-1])[::-1]
+    return np.append(earliest[1:], far)[: len(begun)].astype(np.int64)
 
 
 def _covered_ns(start_ns: Ints, end_ns: Ints, span_starts: Ints, span_ends: Ints) -> Floats:

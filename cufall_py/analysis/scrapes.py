@@ -14,13 +14,15 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Scrapes:
-    """k intervals between two scrapes each, in order; they may lie apart, where a scrape failed.
+    """k intervals between two scrapes each, in order; they may lie apart, where a scrape failed. NaN: not known.
 
-    `start_ns`, `end_ns` (k,): Unix epoch. `error_ns` (k, 2): how far those two may be off. `prompt`, `generation`
-    (k,): tokens counted in between; NaN where that is not known. `decode` (k,): those of `generation` that decoding
-    made, without the first of each request. `of_steps` (k,): whether both counters move with
-    each step. `running` (k, 2): requests before and after, NaN where not known. `running_of_steps` (k,): whether that
-    gauge moves with each step. `itl_s`, `itl_count` (k,): what the histogram of inter-token latencies took in.
+    - `start_ns`, `end_ns` (k,): Unix epoch; `error_ns` (k, 2): how far those two may be off
+    - `prompt`, `generation` (k,): tokens counted in between; `decode` (k,): those that decoding made, without the first
+      of each request; `of_steps` (k,): whether these counters move with each step
+    - `prefill_s` (k,): prompts that were counted may have been begun so long before the interval; 0 where they are
+      counted step by step
+    - `running` (k, 2): requests before and after; `running_of_steps` (k,): whether that gauge moves with each step
+    - `itl_s`, `itl_count` (k,): what the histogram of inter-token latencies took in
     """
 
     start_ns: Ints
@@ -29,6 +31,7 @@ class Scrapes:
     prompt: Floats
     generation: Floats
     decode: Floats
+    prefill_s: Floats
     of_steps: Bools
     running: Floats
     running_of_steps: Bools

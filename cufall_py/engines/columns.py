@@ -20,6 +20,7 @@ def columns(intervals: Sequence[Interval]) -> Scrapes:
     ordered = _in_order(intervals)
     prompt = [_counted(interval, *PROMPT) for interval in ordered]
     generation = [_counted(interval, "generation_tokens") for interval in ordered]
+    firsts = [_first_tokens(interval) for interval in ordered]
     latencies = [interval.latencies.get("itl_s") for interval in ordered]
     return Scrapes(
         start_ns=np.array([i.before.at_ns for i in ordered], np.int64),
@@ -27,7 +28,8 @@ def columns(intervals: Sequence[Interval]) -> Scrapes:
         error_ns=np.array([(i.before.error_ns, i.after.error_ns) for i in ordered], np.int64).reshape(-1, 2),
         prompt=np.array([amount for amount, _ in prompt], np.float64),
         generation=np.array([amount for amount, _ in generation], np.float64),
-        decode=np.array([g - _first(i) for i, (g, _) in zip(ordered, generation, strict=True)], np.float64),
+        decode=np.array([made - count for (made, _), (count, _) in zip(generation, firsts, strict=True)], np.float64),
+        prefill_s=np.array([longest_s for _, longest_s in firsts], np.float64),
         of_steps=np.array([a and b for (_, a), (_, b) in zip(prompt, generation, strict=True)], np.bool_),
         running=np.array([i.gauges.get("running", (NAN, NAN)) for i in ordered], np.float64).reshape(-1, 2),
         running_of_steps=np.array([i.moves.get("running") == "step" for i in ordered], np.bool_),
@@ -56,11 +58,14 @@ def _counted(interval: Interval, *quantities: str) -> tuple[float, bool]:
     return NAN, False
 
 
-def _first(interval: Interval) -> float:
-    """How many of the tokens made were first ones, of the prefill itself; NaN if that is not known."""
-    if not interval.engine.counts_first or "ttft_s" not in interval.moves:
-        return 0.0
-    if "ttft_s" in interval.unknown:
-        return NAN
+def _first_tokens(interval: Interval) -> tuple[float, float]:
+    """How many of the tokens made were first ones, of a prefill, and how long at most that prefill had taken.
+
+    NaN for what is not known; none where the engine counts prompts step by step.
+    """
+    if not interval.engine.counts_prompts_whole:
+        return 0.0, 0.0
+    if "ttft_s" in interval.unknown or "ttft_s" not in interval.moves:
+        return NAN, NAN
     latencies = interval.latencies.get("ttft_s")
-    return latencies.count if latencies else 0.0
+    return (latencies.count, latencies.longest_s) if latencies else (0.0, 0.0)

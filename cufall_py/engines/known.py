@@ -32,7 +32,7 @@ VLLM = Engine(
     port=8000,
     switch="always there, but for --disable-log-stats; FLOPs and bytes with --enable-mfu-metrics",
     prefixed=True,
-    counts_first=True,
+    counts_prompts_whole=True,
 )
 VLLM_BEFORE = Engine(
     name="vLLM",
@@ -47,7 +47,7 @@ VLLM_BEFORE = Engine(
     port=8000,
     switch="always there, but for --disable-log-stats",
     prefixed=True,
-    counts_first=True,
+    counts_prompts_whole=True,
 )
 _MODE = "sglang:realtime_tokens_total"
 SGLANG = Engine(

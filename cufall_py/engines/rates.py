@@ -60,6 +60,12 @@ class Latencies:
     def mean_s(self) -> float:
         return self.total_s / self.count
 
+    @property
+    def longest_s(self) -> float:
+        """None of them took longer: the first bound that all are below, or the sum of all if that is less."""
+        below = [bound for bound, count in zip(self.bounds, self.at_most, strict=True) if count >= self.count]
+        return min([*below[:1], self.total_s])
+
     def percentile_s(self, percent: float) -> float:
         """NaN where the histogram came without buckets."""
         if not self.bounds:

@@ -67,7 +67,7 @@ class Engine:
     `fields`: the metrics that give each quantity, the best first. `copies`: labels along which each rank tells the
     same number again. `totals`: labels whose empty value is the sum of the others. `role`: the label that says
     whether it does prefill or decode. `prefixed`: its names may be spelled `x:`, `x_`, `ray_x:` or `ray_x_`.
-    `counts_first`: generation_tokens has the first token of each request, which the prefill makes.
+    `counts_prompts_whole`: a prompt is counted when its first token is made, which is then among generation_tokens.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Engine:
     totals: tuple[str, ...] = ()
     role: str = ""
     prefixed: bool = False
-    counts_first: bool = False
+    counts_prompts_whole: bool = False
 
 
 STYLES = ("{name}", "{escaped}", "ray_{name}", "ray_{escaped}")
