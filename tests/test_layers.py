@@ -124,8 +124,17 @@ LAYERS: dict[str, str] = {
     "engines.fetch": "errors engines.known",
     "engines.scraper": "engines.fetch engines.page engines.reading",
     "engines.find": "engines.fetch engines.page engines.reading engines.scraper",
+    "engines.servers": "errors engines.fetch engines.find engines.page engines.scraper",
+    "engines.events": "engines.known engines.reading engines.table",
+    "engines.drive": "errors engines.fetch",
+    "server_gpus": "errors engines.servers saying",
+    "served": "analysis.concurrency analysis.phases analysis.scrapes engines.columns engines.events engines.rates "
+    "outline part plan playback recording_reader spans",
+    "served_frames": "engines.columns served",
+    "served_judgements": "analysis.concurrency engines.columns errors judgements outline plan recording_reader report "
+    "requirements resolve served",
     "session": "*",
-    "background": "errors measured outline plan samples session",
+    "background": "errors frames measured outline plan readings samples session sources",
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
     "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series views.listing",
@@ -135,6 +144,10 @@ LAYERS: dict[str, str] = {
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.summary": "analysis.* judgements metrics report views.* views.verdict",
+    "views.served": "analysis.concurrency analysis.phases engines.rates engines.reading served views.* views.verdict",
+    "views.served_screen": "views.* views.served",
+    "views.served_plot": "analysis.concurrency served views.served",
+    "views.driven": "engines.drive views.* views.served",
     "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
     "views.verification": "verify.checks views.*",
     "export.*": "frames metrics samples sources",
@@ -144,7 +157,11 @@ LAYERS: dict[str, str] = {
     "export.junit": "judgements report views.summary",
     "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.verdict_windows judgements report "
     "cufall_py",
+    "export.served": "analysis.concurrency engines.drive engines.rates judgements served export.summary cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
+    "attaching": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
+    "engines.scraper engines.servers errors frames judgements outline plan report requirements resolve saying served "
+    "served_frames served_judgements server_gpus sources views.served",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",
     "pytest_plugin": "background errors measured pytest_run pytest_words requirements",
