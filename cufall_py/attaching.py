@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 import threading
 import time
 import weakref
@@ -33,6 +32,7 @@ from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan
 from .resolve import Wanted
 from .saying import Say
+from .scratch import folder
 from .sources import Opened
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Attachment:
         self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
         self._newest: Frame | None = None
         self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
-        self.path = Path(record) if record else _temporary(self)
+        self.path = Path(record) if record else folder(self) / "attached.cufall"
         self._session: BackgroundSession | None = None
         session = BackgroundSession(
             plan, self._tell, str(self.path), on_frame=self._take_frame, on_tick=self._take_readings
@@ -415,18 +415,6 @@ def with_gpus(
     gpus = server_gpus.gpus_of(found, say, users)
     every = dict.fromkeys(uuid for own in gpus for uuid in own)
     return gpus, replace(plan, devices=",".join(every))
-
-
-def _temporary(of: Attachment) -> Path:
-    """A file that is gone when `of` is, or this process ends in order; a forked one leaves it alone."""
-    folder = tempfile.mkdtemp(prefix="cufall-")
-    weakref.finalize(of, _remove, folder, os.getpid())
-    return Path(folder) / "attached.cufall"
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _listed(names: Any) -> str:

@@ -22,6 +22,7 @@ LAYERS: dict[str, str] = {
     "errors": "",
     "saying": "",
     "host_files": "",
+    "scratch": "",
     "presets": "",
     "costs": "",
     "peaks": "",
@@ -160,8 +161,8 @@ LAYERS: dict[str, str] = {
     "export.served": "analysis.concurrency engines.drive engines.rates judgements served export.summary cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
     "attaching": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
-    "engines.scraper engines.servers errors frames judgements outline plan report requirements resolve saying served "
-    "served_frames served_judgements server_gpus sources views.served",
+    "engines.scraper engines.servers errors frames judgements outline plan report requirements resolve saying scratch "
+    "served served_frames served_judgements server_gpus sources views.served",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",
     "pytest_plugin": "background errors measured pytest_run pytest_words requirements",
