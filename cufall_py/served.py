@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from .analysis.scrapes import Scrapes
 from .engines.columns import columns
 from .engines.events import ENGINE, SERVER, reading
 from .engines.rates import Interval, Latencies, Rate, Rates
-from .outline import Event
+from .engines.reading import Reading
 from .part import Part
 from .plan import Plan
 from .playback import Playback
@@ -25,6 +25,7 @@ from .spans import Span
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FRAME_US = 100_000
+ROLES = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,20 @@ def beside(log: Log, frames: FrameTable) -> Served:
     scrapes = columns(log.intervals)
     values, covered_ns = frames.of(log.gpus)
     rows = concurrency(log, frames, scrapes)
-    shares = frame_shares(frames.start_ns, frames.end_ns, scrapes)
+    shares = phase_shares(log, frames)
     lasted = phase_seconds(frames.start_ns, frames.end_ns, shares)
     return Served(log, frames.labels, tuple(rows), lasted, phase_means(shares, values, covered_ns))
+
+
+def phase_shares(log: Log, frames: FrameTable) -> Floats:
+    """(n, 5) the share of each frame that is of each phase.
+
+    A server that does prefill alone has nothing running after a step, so that 0 there does not mean idle.
+    """
+    scrapes = columns(log.intervals)
+    if log.role == "prefill":
+        scrapes = replace(scrapes, running=np.full_like(scrapes.running, np.nan))
+    return frame_shares(frames.start_ns, frames.end_ns, scrapes)
 
 
 def concurrency(
@@ -119,23 +131,23 @@ def concurrency(
 def logs(path: str | Path) -> list[Log]:
     """The servers of a recording, in the order they were given; raises CufallError as Recording does."""
     found: dict[int, Log] = {}
-    scrapes: dict[int, list[Event]] = {}
+    readings: dict[int, list[Reading]] = {}
     for event in Recording(path).events():
         place = event.fields.get("server")
         if event.kind == SERVER and isinstance(place, int):
             gpus = tuple(map(int, event.fields.get("gpus", ())))
             found[place] = Log(str(event.fields.get("url", "")), str(event.fields.get("role", "")), gpus)
-        elif event.kind == ENGINE and isinstance(place, int):
-            scrapes.setdefault(place, []).append(event)
-    return [replace(log, intervals=tuple(_intervals(scrapes.get(k, ())))) for k, log in sorted(found.items())]
+        elif event.kind == ENGINE and isinstance(place, int) and (said := reading(event.start_ns, event.fields)):
+            readings.setdefault(place, []).append(said)
+    return [_with_readings(log, readings.get(k, [])) for k, log in sorted(found.items())]
 
 
-def _intervals(events: Iterable[Event]) -> Iterable[Interval]:
+def _with_readings(log: Log, readings: Sequence[Reading]) -> Log:
+    """With what lies between them, and the role that the engine's labels tell, if nobody else told one."""
     rates = Rates()
-    for event in events:
-        said = reading(event.start_ns, event.fields)
-        if said and (interval := rates.add(said)):
-            yield interval
+    intervals = tuple(interval for said in readings if (interval := rates.add(said)))
+    labelled = frozenset.union(*(said.roles for said in readings)) & {*ROLES} if readings else frozenset()
+    return replace(log, intervals=intervals, role=log.role or (next(iter(labelled)) if len(labelled) == 1 else ""))
 
 
 def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part()) -> tuple[FrameTable, list[Span]]:

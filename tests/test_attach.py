@@ -14,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py import Recording
+from cufall_py import Recording, attach
+from cufall_py.analysis.phases import PHASES
 from cufall_py.attaching import with_gpus
 from cufall_py.engines.servers import Server, at, is_here, servers
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.plan import Plan
 from cufall_py.requirements import parse
-from cufall_py.served import Log, logs
+from cufall_py.served import Log, frame_table, logs, phase_shares
 from cufall_py.server_gpus import gpus_of
 from tests.scripted import cufall, script, soon, start
-from tests.servers import Running, serving
+from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure
 
 QUICK = ("--decode-us", "50000")
 
@@ -297,3 +298,26 @@ def test_requirements_on_servers_are_read() -> None:
     assert not parse("tensor.mean > 1%").of_server
     with pytest.raises(UsageError, match="without a region"):
         parse("tokens_per_s[decode,running=1] > 1")
+
+
+# phases, against the server's own log ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("like", ["vllm", "sglang"])
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_phases_are_those_of_the_servers_own_log(like: str, role: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.cufall"
+    with (
+        serving(tmp_path, "--like", like, "--decode-ms", "20", "--prefill-us", "100") as server,
+        attach(server.url, roles={server.url: role}, source=script(tmp_path), record=path),
+    ):
+        if role == "prefill":
+            prefill_and_rest(server, 5.0, 200)
+        else:
+            decode_and_rest(server, 3.0, 250)
+    (log,) = logs(path)
+    frames, _ = frame_table(path)
+    called, true = phase_shares(log, frames), true_shares(server.steps(), frames.start_ns, frames.end_ns)
+    wrong, unsure = wrong_and_unsure(called, true)
+    assert (wrong < 0.05, unsure < 0.6) == (True, True), (called.mean(axis=0), true.mean(axis=0))
+    assert called[:, PHASES.index(role)].mean() > 0.2

@@ -130,7 +130,7 @@ LAYERS: dict[str, str] = {
     "engines.drive": "errors engines.fetch",
     "server_gpus": "errors engines.servers saying",
     "served": "analysis.concurrency analysis.phases analysis.scrapes engines.columns engines.events engines.rates "
-    "outline part plan playback recording_reader spans",
+    "engines.reading part plan playback recording_reader spans",
     "served_frames": "engines.columns served",
     "served_judgements": "analysis.concurrency engines.columns errors judgements outline plan recording_reader report "
     "requirements resolve served",
