@@ -89,7 +89,8 @@ def _beside(scrapes: Scrapes, holds: Bools) -> tuple[Bools, Bools]:
 
 def _between(scrapes: Scrapes) -> Bools:
     """(k,) whether one ends where it begins and another begins where it ends."""
-    return scrapes.joined & np.append(False, scrapes.joined[:-1])[: len(scrapes)]
+    between: Bools = scrapes.joined & np.append(False, scrapes.joined[:-1])[: len(scrapes)]
+    return between
 
 
 def _sure_spans(scrapes: Scrapes, codes: Codes) -> tuple[Ints, Ints]:
