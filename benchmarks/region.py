@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cufall_py.attaching import Attachment
+from cufall_py.attachment import Attachment
 from cufall_py.engines.servers import Server
 from cufall_py.plan import Plan
 

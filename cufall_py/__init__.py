@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .attaching import Attachment, attach
+    from .attaching import attach
+    from .attachment import Attachment
     from .background import BackgroundSession
     from .errors import CufallError
     from .frames import Frame
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 _HOMES = {
-    "Attachment": "attaching",
+    "Attachment": "attachment",
     "BackgroundSession": "background",
     "CufallError": "errors",
     "Frame": "frames",

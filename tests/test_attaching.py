@@ -19,7 +19,7 @@ import pytest
 
 import cufall_py
 from cufall_py import Recording
-from cufall_py.attaching import Attachment
+from cufall_py.attachment import Attachment
 from cufall_py.engines.drive import Work, drive
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.scratch import PREFIX

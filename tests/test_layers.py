@@ -160,9 +160,11 @@ LAYERS: dict[str, str] = {
     "cufall_py",
     "export.served": "analysis.concurrency engines.drive engines.rates judgements served export.summary cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
-    "attaching": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
-    "engines.scraper engines.servers errors frames judgements outline plan report requirements resolve saying scratch "
-    "served served_frames served_judgements server_gpus sources views.served",
+    "streams": "frames outline",
+    "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
+    "engines.scraper engines.servers errors frames judgements plan report requirements saying scratch served "
+    "served_frames served_judgements sources streams views.served",
+    "attaching": "attachment engines.servers plan resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",
     "pytest_plugin": "background errors measured pytest_run pytest_words requirements",

@@ -14,7 +14,7 @@ from .options import in_colour
 from .screen import Aside, Quit, Screen, full_screen, why_no_screen
 
 if TYPE_CHECKING:
-    from cufall_py.attaching import Attachment, Now
+    from cufall_py.attachment import Attachment, Now
     from cufall_py.frames import Frame
 
 GAP_S = 0.25

@@ -1,0 +1,70 @@
+"""What `cufall attach` leaves at its end: requirements judged, tables, data, a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import STDOUT, talk, writing
+from .charset import takes
+from .places import write_text
+
+if TYPE_CHECKING:
+    from cufall_py.attachment import Attachment
+    from cufall_py.engines.drive import Driven
+    from cufall_py.judgements import Judgement
+    from cufall_py.requirements import Requirement
+    from cufall_py.served import Served
+
+
+def judge(
+    attachment: Attachment, requirements: Sequence[Requirement], told: dict[str, Any], options: dict[str, Any]
+) -> list[Judgement]:
+    from cufall_py.export.summary import judged
+    from cufall_py.served_judgements import judge_recording
+    from cufall_py.views import tables
+    from cufall_py.views.summary import requirements as shown
+
+    if not requirements:
+        return []
+    found = judge_recording(attachment.path, requirements)
+    told["requirements"] += [{"file": options["record"], **judged(judgement)} for judgement in found]
+    for line in tables.text(shown(found)):
+        talk(line)
+    return found
+
+
+def write(
+    attachment: Attachment, driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]
+) -> None:
+    """The tables, as text or as data, and the picture."""
+    from cufall_py.served import served
+
+    found = served(attachment.path)
+    if options["svg"]:
+        from cufall_py.views.served_plot import svg
+
+        write_text(options["svg"], svg(found))
+    with writing(STDOUT):
+        if options["as_json"]:
+            from cufall_py.export.served import document
+
+            print(json.dumps(document(found, judgements, driven), indent=1, allow_nan=False))
+        elif options["csv_path"] != "-":
+            print(*_text(found, driven), sep="\n")
+        sys.stdout.flush()
+
+
+def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
+    from cufall_py.views import tables
+    from cufall_py.views.driven import table
+    from cufall_py.views.served import as_text
+
+    ascii_only = not takes(sys.stdout, "▇…")
+    yield ""
+    yield from as_text(found, ascii_only)
+    if driven:
+        yield from ("", "the load, by the client's own clock")
+        yield from tables.text(table(driven), ascii_only)
