@@ -228,6 +228,7 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
         ("http://127.0.0.1:1 --require tensor.p50[running=1]>1%", "only tensor.mean is known"),
         ("http://127.0.0.1:1 --require tokens_per_s>5%", "has a unit"),
         ("http://127.0.0.1:1 --require tokens_per_s[running=20-12]>5", "must go up"),
+        ("--api-key secret", "it would be sent to whoever listens here"),
         ("http://127.0.0.1:1 --record /", "must be a file"),
     ],
 )

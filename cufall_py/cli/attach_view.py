@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -125,7 +126,7 @@ def csv_sink(attachment: Attachment, file: TextIO, path: str) -> Callable[[Frame
 
     place = STDOUT if path == "-" else path
     with writing(place):
-        if file.seekable() and file is not sys.stdout:
+        if file is not sys.stdout and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.truncate(0)
         writer = CsvWriter(file, attachment.opened)
     last_ns = [0] * len(attachment.servers)

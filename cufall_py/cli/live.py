@@ -99,7 +99,7 @@ def watch(options: dict[str, Any]) -> None:
         begin = _source(options, stack)
         plan, judging = _plan(options), judging_from(options)
         duration_s = _checked(options, plan)
-        file = _open_csv(options["csv_path"], named, stack)
+        file = open_csv(options["csv_path"], named, stack)
         view, aside = _view(options, file), Aside()
         source = stack.enter_context(begin(plan, aside))
         sinks = _sinks(source, file, options, view, judging)
@@ -180,7 +180,7 @@ def _checked(options: dict[str, Any], plan: Plan) -> float:
     return duration_s
 
 
-def _open_csv(path: str, source: str, stack: ExitStack) -> TextIO | None:
+def open_csv(path: str, source: str, stack: ExitStack) -> TextIO | None:
     if not path:
         return None
     if path == "-":
