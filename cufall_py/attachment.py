@@ -71,7 +71,7 @@ class Attachment:
 
     `gpus`: the UUIDs of each server's GPUs, empty for those that no other has. `say`, called from a thread of this,
     gets each line a person should read; `said` has the newest. `record`: the recording, which is written over; without
-    one it is in the temporary folder until this is forgotten. `on_frame` is given each frame, by that thread.
+    one it is in the temporary folder until this is forgotten.
 
     Raises as BackgroundSession does.
     """
@@ -85,11 +85,10 @@ class Attachment:
         key: str = "",
         record: str | Path = "",
         say: Say = lambda line: None,
-        on_frame: Callable[[Frame], None] = lambda frame: None,
     ) -> None:
         self.servers, self._gpus = list(to), gpus or [()] * len(to)
         self.said: deque[str] = deque(maxlen=MOST_SAID)
-        self._say, self._on_frame, self._owner = say, on_frame, os.getpid()
+        self._say, self._owner = say, os.getpid()
         self._scrapers = [Scraper(server.url, key) for server in to]
         self._rates = [Rates() for _ in to]
         self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
@@ -285,7 +284,6 @@ class Attachment:
         self._say(line)
 
     def _take_frame(self, frame: Frame) -> None:
-        self._on_frame(frame)
         with self._came:
             self._newest = frame
             for frames in self._waiting:
