@@ -17,10 +17,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cufall_py import Plan, Recording, Wanted
-from cufall_py.cli.pages import shown, write_html
+from cufall_py import Plan, Wanted
+from cufall_py.cli.pages import write_html
 from cufall_py.devices import Device
 from cufall_py.recording import RecordingWriter
+from cufall_py.report import Reading
 from cufall_py.resolve import resolve
 from cufall_py.samples import Floats, Samples
 from cufall_py.sources import Opened
@@ -72,7 +73,7 @@ def main() -> None:
         recording, page = Path(folder) / "run.cufall", Path(folder) / "run.html"
         made_up(recording, seconds, gpus)
         began, cpu = time.monotonic(), time.process_time()
-        write_html(shown(Recording(recording), "run.cufall"), str(page))
+        write_html(Reading(recording), str(page))
         took, cpu = time.monotonic() - began, time.process_time() - cpu
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         cost = f"{took:.1f} s (CPU {cpu:.1f} s), {resident:.0f} MB"

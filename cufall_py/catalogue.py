@@ -132,7 +132,7 @@ def _own(kind: str, names: list[str], tables: Tables) -> Iterator[Row]:
 def _peak(counters: tuple[str, ...], chip: str) -> float | None:
     """The peaks of these counters together, where hardware has told them all."""
     known = PEAKS.get(family(chip) or "", {})
-    return sum(known[counter] for counter in counters) if set(counters) <= set(known) else None
+    return sum(known[counter] for counter in counters) if counters and set(counters) <= set(known) else None
 
 
 def typed(kind: str, base: str) -> str:

@@ -32,7 +32,7 @@ class Metric:
     `label` is what a person reads, `asked` the words it was asked in. `peak` is NaN until the chip has
     told the peaks of `peak_of`, which are summed. `bounded`: 1 is the most it can be. `plain`: a quotient
     to be shown as a number, not as a percent. `rate`: the counter is no sum but already a quotient (a
-    `.pct` or a `.ratio`), so it is weighted by time.
+    `.pct` or a `.ratio`), so it is weighted by time. `unit`: what a plain number is of, such as `/s`.
     """
 
     label: str
@@ -44,6 +44,7 @@ class Metric:
     bounded: bool = True
     plain: bool = False
     rate: bool = False
+    unit: str = ""
 
     @property
     def formula(self) -> str:
@@ -51,6 +52,8 @@ class Metric:
         if self.absent:
             return ""
         top = "+".join(self.counters)
+        if self.unit:
+            return f"{top} a second"
         if self.rate:
             return top if self.peak == 1 else f"{top}/{self.peak:g}"
         peak = "" if self.peak == 1 else f"{self.peak:g}*"

@@ -22,6 +22,7 @@ from .outline import Event as Event, Outline, Region, Times, outline
 from .plan import Plan
 from .recording import METADATA_KEY, NO_DEVICE, READINGS, SCHEMA
 from .samples import Floats, Samples
+from .saying import Say
 from .sources import Opened
 
 Columns = dict[str, NDArray[Any]]
@@ -64,7 +65,7 @@ class Recording:
     Raises CufallError for a file that cannot be read, is no recording or is of a newer version.
     """
 
-    def __init__(self, path: str | Path, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, path: str | Path, say: Say = lambda line: None) -> None:
         self._path, self._say, self.whole = Path(path), say, True
         ended = _ends_with(self._path, END_MARK)
         schema, document = _head(self._path)

@@ -16,15 +16,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .errors import CufallError, InvalidMeasurement, UsageError
-from .feed import LiveFeed, Say
+from .feed import LiveFeed
 from .frames import Frame, Framer
 from .gpu import Gpu
 from .launch import launch
-from .notes import ClockSteps, pair_note
+from .metrics import INFINITE
+from .notes import ClockSteps, pair_note, rest_lost
 from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_samples
 from .readings import Reading, Readings
 from .samples import Samples, Tally
+from .saying import Say
 from .sources import Opened
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ class Session:
     `say` gets each line a person should read (nothing is printed otherwise); `on_samples` gets every
     batch as it comes, before it is folded: the position of its GPU in `gpus`, and the samples. `process`:
     a supervisor that was launched ahead, to load while this process does; `asked`: when, on the monotonic
-    clock.
+    clock. `cpu_s`: what tells the processor time that is this session's, by default all that this process takes.
 
     Raises UsageError for a plan that cannot be, SourceError when no selected GPU can be sampled.
     """
@@ -120,7 +122,9 @@ class Session:
         on_samples: Callable[[int, Samples], None] = lambda gpu, samples: None,
         process: subprocess.Popen[bytes] | None = None,
         asked: float = 0.0,
+        cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
+        self._cpu_s = cpu_s
         self._say, self._on_samples = say, on_samples
         self._recorder: RecordingWriter | None = None
         self._marks = SimpleQueue[tuple[str, int, dict[str, Any]]]()
@@ -136,7 +140,7 @@ class Session:
         except BaseException:
             self._feed.close()
             raise
-        self._began, self._cpu_before_s = self._feed.began, time.process_time()
+        self._began, self._cpu_before_s = self._feed.began, cpu_s()
         self._start_s, self._wall_s, self._cpu_after_s = self._began - asked, 0.0, 0.0
         self.gpus: list[Gpu] = self._feed.gpus
         self.opened = _described(self.gpus)
@@ -148,6 +152,11 @@ class Session:
         self._heard_ns = [0] * len(self.gpus)
         self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
+
+    @property
+    def length_s(self) -> None:
+        """GPUs are sampled until somebody ends it."""
+        return None
 
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames as they become complete, as many as `duration_s` has, or without end.
@@ -169,6 +178,11 @@ class Session:
         if self._recorder:
             raise CufallError("this session is being recorded already")
         self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
+
+    @property
+    def recordable(self) -> list[Opened]:
+        """What `record` writes of each GPU."""
+        return self.opened
 
     def reading(self, gpu: int) -> Reading:
         """What NVML read last of the GPU at this position; it reads from the first question on until the close.
@@ -222,7 +236,7 @@ class Session:
             tally = tally + gpu.tally
         return Cost(
             wall_s=self._wall_s or time.monotonic() - self._began,
-            reader_cpu_s=(self._cpu_after_s or time.process_time()) - self._cpu_before_s,
+            reader_cpu_s=(self._cpu_after_s or self._cpu_s()) - self._cpu_before_s,
             workers_cpu_s=tally.cpu_ns / 1e9,
             tally=tally,
             late_samples=sum(self._framer.late),
@@ -238,7 +252,8 @@ class Session:
     def summary(self) -> list[str]:
         """What was measured and what it took, a line each for a person."""
         cost = self.cost()
-        return [cost.line(), cost.cost_line()]
+        silent_s = {gpu.device.ordinal: s for k, gpu in enumerate(self.gpus) if (s := self._silent_s(k))}
+        return [cost.line() + rest_lost(silent_s), cost.cost_line()]
 
     def check(self) -> None:
         """After the close: raise InvalidMeasurement if a selected GPU gave nothing, or nothing at the end."""
@@ -249,10 +264,16 @@ class Session:
         """Why what was measured of this GPU is not of the whole run; empty if it is."""
         if not gpu.tally.samples:
             return f"no samples of {gpu.error}" if gpu.error else f"GPU {gpu.device.ordinal} gave no samples"
-        silent_s = self._ended - self._sampled[self.gpus.index(gpu)]
-        if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9:
+        if silent_s := self._silent_s(self.gpus.index(gpu)):
             return f"GPU {gpu.device.ordinal}: nothing was measured for the last {silent_s:.1f} s"
         return ""
+
+    def _silent_s(self, gpu: int) -> float:
+        """How long nothing has come of a GPU, if that is too long, else 0; infinite if nothing ever did."""
+        if not self.gpus[gpu].tally.samples:
+            return INFINITE
+        silent_s = (self._ended or time.monotonic()) - self._sampled[gpu]
+        return silent_s if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9 else 0.0
 
     def close(self) -> None:
         """End sampling, take what has come until then, give the counters back and end the recording.
@@ -264,7 +285,7 @@ class Session:
         try:
             self._feed.close()
             self._take_all(self._feed.unread())
-            self._cpu_after_s = self._cpu_after_s or time.process_time()
+            self._cpu_after_s = self._cpu_after_s or self._cpu_s()
         finally:
             self._end_recording()
 

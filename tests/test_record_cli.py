@@ -171,7 +171,8 @@ def test_a_commands_own_end_comes_through(
     assert ended.returncode == code
     assert last_line(ended).endswith(f": {why}; exit {code}")
     told = json.loads(result.read_text())
-    assert told == {"schema": 1, "exit_code": code, "why": why, "path": str(out)}
+    ended_as = {"schema": 1, "exit_code": code, "meaning": "the command's own", "why": why}
+    assert told == {**ended_as, "requirements": [], "path": str(out)}
     recorded(out)
 
 

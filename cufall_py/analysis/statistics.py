@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from .tally import SUMMED, MetricTally, Tally
 Floats = NDArray[np.float64]
 NAN = float("nan")
 PERCENTS = np.arange(1, 100)
+PERCENTILES = {f"p{percent}": percent for percent in range(1, 100)}
 UNLIKE_POINTS, UNLIKE_MADS = 0.05, 3.0
 """A GPU is unlike its peers if its mean is further than both from the median of all: points, and MADs."""
 
@@ -37,7 +38,7 @@ class Statistics:
     time_mean: float = NAN
     minimum: float = NAN
     maximum: float = NAN
-    percentiles: tuple[float, ...] = (NAN,) * 99
+    percentiles: tuple[float, ...] = field(default=(NAN,) * 99, repr=False)
     idle_share: float = NAN
     below_1: float = NAN
     below_10: float = NAN
@@ -49,6 +50,14 @@ class Statistics:
     def percentile(self, percent: int) -> float:
         """From 1 to 99."""
         return self.percentiles[percent - 1]
+
+    def __getattr__(self, name: str) -> float:
+        """`min`, `max` and `p1` to `p99`, as reports and requirements call them."""
+        if name in ("min", "max"):
+            return self.minimum if name == "min" else self.maximum
+        if name in PERCENTILES:
+            return self.percentile(PERCENTILES[name])
+        raise AttributeError(f"no statistic {name}; there are mean, min, max, p1 to p99, below_1, ... (docs/report.md)")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from cufall_py.spans import Span, common, union
 
 from .statistics import Row, gpu_row, group_row
 from .tally import Stretch, Tally, tally
+from .verdict_windows import WindowVerdict
 from .windows import Windows
 
 Floats = NDArray[np.float64]
@@ -63,6 +64,8 @@ class Summary:
     samples_read: int
     behind: int
     spans: tuple[Span, ...]
+    verdicts: Mapping[str, Sequence[WindowVerdict]] = field(default_factory=dict)
+    """By scope, of each GPU; empty where none were given."""
 
     def scope(self, name: str) -> Scope | None:
         return next((scope for scope in self.scopes if scope.name == name), None)
@@ -109,6 +112,19 @@ class Summarizer:
         held.count += len(samples)
         if held.count >= CHUNK:
             self._sum_up(gpu)
+
+    def end(self, at_ns: int) -> None:
+        """All that is meant ends then, known only now; to be called before samples of later are summed up."""
+        until = [(ALWAYS[0], at_ns)]
+        self._windows = {name: Windows(common(windows.spans, until)) for name, windows in self._windows.items()}
+        self._part = self._windows[WHOLE].spans
+        if self._recorded:
+            self._recorded = (self._recorded[0], max(self._recorded[1], at_ns))
+
+    @property
+    def spans(self) -> dict[str, list[Span]]:
+        """The times of each scope."""
+        return {name: windows.spans for name, windows in self._windows.items()}
 
     def summary(self) -> Summary:
         """Of all that has come."""

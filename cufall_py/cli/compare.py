@@ -14,7 +14,7 @@ from click.exceptions import Exit
 from cufall_py.errors import CufallError, InvalidMeasurement
 
 from . import STDOUT, Verb, end_in_order, say, writing
-from .options import option
+from .options import RecordingPath, option
 
 if TYPE_CHECKING:
     from cufall_py.analysis.comparison import Comparison
@@ -50,8 +50,8 @@ def _spread(words: list[str]) -> Iterator[str]:
 
 
 @click.command(cls=Spread)
-@click.argument("base", nargs=-1, required=True, metavar="BASE...")
-@option(NEW, multiple=True, required=True, metavar="FILE...", type=click.Path(), help="The recordings to compare.")
+@click.argument("base", nargs=-1, required=True, metavar="BASE...", type=RecordingPath())
+@option(NEW, multiple=True, required=True, metavar="FILE...", type=RecordingPath(), help="The recordings to compare.")
 @option(
     "--fail-if",
     multiple=True,

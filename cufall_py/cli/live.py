@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.saying import Say
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
+from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
-from .playing import OPTIONS as PLAYING, FrameSource, Say, is_read, playback, recording_of, refuse_playing_options
+from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, recording_of, refuse_playing_options
 from .screen import Aside, Quit, why_no_screen
 
 if TYPE_CHECKING:
@@ -221,11 +223,13 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
 
 
 def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:
-    from cufall_py.views.waterfall import row
+    from cufall_py.views.waterfall import ASCII_BLANK, ASCII_RAMP, row
 
     metrics = source.opened[0].metrics.metrics
     labels, colour = not options["no_labels"], bool(options["color"])
-    ascii_only = not takes(sys.stdout, "\u28ff\u00b7")
+    if ascii_only := not takes(sys.stdout, "\u28ff\u00b7"):
+        ramp = f"bands are of {ASCII_RAMP.strip()} (least to most), {ASCII_BLANK} where not measured"
+        say(f"stdout takes no Braille dots ({encoding_of(sys.stdout)}): {ramp}")
     width = options["width"] or 0
 
     def write(frame: Frame) -> None:
@@ -234,7 +238,8 @@ def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[F
         width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
         line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
-            print(line, flush=not options["no_flush"])
+            # with its end in one piece: a signal may end this between two
+            print(line + "\n", end="", flush=not options["no_flush"])
 
     return write
 
@@ -253,12 +258,7 @@ def _timeline(source: FrameSource, aside: Aside, options: dict[str, Any]) -> Abs
     from .timeline import timeline
 
     colour = in_colour(options["color"], os.environ, True)
-    return timeline(source, aside, colour, not takes(sys.stdout, "\u2581\u2588\u00b7"))
-
-
-def takes(stream: TextIO, characters: str) -> bool:
-    try:
-        characters.encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+    length_s = source.length_s
+    if length_s is not None and options["duration_sec"]:
+        length_s = min(length_s, options["duration_sec"])
+    return timeline(source, aside, length_s, colour, not takes(sys.stdout, "\u2581\u2588\u00b7"))

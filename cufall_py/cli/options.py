@@ -27,6 +27,15 @@ def number(kind: type[int] | type[float], refusal: Callable[[object], str]) -> C
     return convert
 
 
+class RecordingPath(click.Path):
+    """A file to read. An empty name, as of a variable that is not set, would be the folder this runs in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            raise click.UsageError("an empty file name; name a recording")
+        return super().convert(value, param, ctx)
+
+
 def bad_full_scale(value: object) -> str:
     return f"--full-scale {value}: must be 0 or a number above it"
 
@@ -77,6 +86,13 @@ SAMPLING = (
         shell_complete=metric_names,
         help="Short name or CUPTI counter; may be repeated. [default: tensor]",
     ),
+    option(
+        "--set",
+        "metric_set",
+        type=click.Choice(["verdict"]),
+        default=None,
+        help="What verdicts take, as far as this chip has it in one pass; beside --metric.",
+    ),
     option("--denominator", default="", metavar="COUNTER", help="What a metric given by its CUPTI name is divided by."),
     click.option("--no-denominator", is_flag=True, help="Unset CUFALL_DENOMINATOR."),
     option(
@@ -122,12 +138,12 @@ def plan_from(options: dict[str, Any]) -> Plan:
 
     wanted = wanted_from(options, ("tensor",))
     for name in WANTED:
-        del options[name]
+        options.pop(name, None)
     names = ("source", "devices", "trigger", *LIMITS)
     return checked(Plan(wanted=wanted, **{name: options.pop(name) for name in names}))
 
 
-WANTED = ("metrics", "denominator", "no_denominator", "raw", "full_scale")
+WANTED = ("metrics", "metric_set", "denominator", "no_denominator", "raw", "full_scale")
 """The parameters that say what is to be shown."""
 
 
@@ -137,12 +153,14 @@ def wanted_from(options: dict[str, Any], metrics: tuple[str, ...]) -> Wanted:
 
     from_variable = click.get_current_context().get_parameter_source("denominator") is ParameterSource.ENVIRONMENT
     ignored = options["no_denominator"] and from_variable
-    return Wanted(
-        metrics=options["metrics"] or metrics,
+    of_set = options.get("metric_set")
+    wanted = Wanted(
+        metrics=options["metrics"] or (() if of_set else metrics),
         denominator="" if ignored else options["denominator"],
         raw=options["raw"],
         full_scale=_full_scale(options["full_scale"]),
     )
+    return wanted.with_verdict_set() if of_set else wanted
 
 
 def _full_scale(value: float) -> float:

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.saying import Say
 
 from .options import option
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cufall_py.readings import Reading
     from cufall_py.sources import Opened
 
-Say = Callable[[str], None]
 SUFFIX = ".cufall"
 SCRIPT = "script:"
 DEMO = "demo"
@@ -34,6 +34,10 @@ class FrameSource(Protocol):
     opened: list[Opened]
     """What the rows of its frames are."""
     plan: Plan
+
+    @property
+    def length_s(self) -> float | None:
+        """From its first frame to its last; None where it goes on until it is ended."""
 
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """As many as `duration_s` has, or to the end; `tick` is called many times a second while there is none."""
@@ -99,9 +103,14 @@ def recording_of(source: str) -> str:
     return source if is_path and not source.startswith(SCRIPT) else ""
 
 
+def read_of(source: str) -> str:
+    """The path of the file that a `--source` is read from; empty if there is none."""
+    return recording_of(source) or (source.removeprefix(SCRIPT) if source.startswith(SCRIPT) else "")
+
+
 def is_read(path: str, source: str) -> bool:
     """Whether a path is, by whatever name, the file that a `--source` is read from."""
-    read = recording_of(source) or (source.removeprefix(SCRIPT) if source.startswith(SCRIPT) else "")
+    read = read_of(source)
     return os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read)
 
 

@@ -18,9 +18,9 @@ from cufall_py import __version__
 from cufall_py.errors import CufallError, SourceError
 
 from . import STDOUT, Verb, end_in_order, say, writing
-from .judging import check_places, write_text
-from .live import takes
+from .charset import takes
 from .options import option
+from .places import check_places, write_text
 
 if TYPE_CHECKING:
     from cufall_py.verify.checks import Check, Counted
@@ -47,7 +47,7 @@ def verify(device: int, json_path: str, force: bool) -> None:
     if not sys.stdout:
         raise CufallError("stdout is closed, and the findings go there")
     if json_path and json_path != "-":
-        check_places({"--json": json_path}, ())
+        check_places({"--json": json_path}, {})
     from cufall_py.launch import interpreter
     from cufall_py.verify.loads import ChildLoads
     from cufall_py.verify.ncu import asker

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from cufall_py.catalogue import Row
-from cufall_py.costs import CARD, DATE, Cost
+from cufall_py.costs import CARD, DATE, HOW, Cost
 
 UNKNOWN = "-"
 GAP = "  "
@@ -16,7 +16,7 @@ LEAST_TEXT, GOOD_TEXT = 24, 40
 INDENT = "    "
 LEGEND = (
     "passes: alone, and beside tensor + sm + gr (1 can be sampled); core: of a processor core for one GPU, "
-    f"with tensor, on an {CARD}, {DATE}; -: not known"
+    f"with tensor, on an {CARD}, {DATE}, {HOW}; -: not known"
 )
 
 
