@@ -94,6 +94,8 @@ def metrics_of(wanted: Wanted, gpus: list[Recorded]) -> tuple[list[MetricSet], l
             for gpu, why in zip(gpus, found, strict=True)
             if isinstance(why, str)
         ]
+    if not columns:
+        raise UsageError(f"none of {', '.join(wanted.metrics)} can be made of what was recorded")
     return [_together(row, wanted, gpu) for row, gpu in zip(zip(*columns, strict=True), gpus, strict=True)], lines
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from .errors import UsageError
 from .metrics import TIME, Metric, MetricSet
-from .presets import SHORT_NAMES, VERDICT_NAMES, family, in_verdict_set, table, verified
+from .presets import SHORT_NAMES, family, in_verdict_set, table, verified
 from .verified import Verification
 
 UNVERIFIED = "not verified on hardware"
@@ -28,9 +28,9 @@ class Wanted:
     full_scale: float = 0.0
     optional: tuple[str, ...] = ()
 
-    def with_verdict_set(self) -> Wanted:
-        """What is asked for, and what verdicts take."""
-        added = tuple(name for name in VERDICT_NAMES if name not in self.metrics)
+    def with_optional(self, names: Sequence[str]) -> Wanted:
+        """What is asked for, and these where they are to be had."""
+        added = tuple(name for name in names if name not in self.metrics)
         return replace(self, metrics=(*self.metrics, *added), optional=(*self.optional, *added))
 
 
@@ -52,13 +52,15 @@ def check(wanted: Wanted) -> None:
 def resolve(wanted: Wanted, chip: str) -> MetricSet:
     """The counters to read on this chip and the metrics made of them, peaks still unknown.
 
-    Raises UsageError for a short name the chip has no counter for.
+    Raises UsageError for a short name the chip has no counter for, or if it has none for any.
     """
     check(wanted)
     metrics = tuple(_metric(name, wanted, chip) for name in dict.fromkeys(wanted.metrics))
     counters = [name for m in metrics for name in (*m.counters, m.elapsed) if name != TIME]
     if wanted.denominator:
         counters.append(wanted.denominator)
+    if not counters:
+        raise UsageError(f"{', '.join(wanted.metrics)}: cufall knows no counters of chip {chip} for any of these")
     return MetricSet(tuple(dict.fromkeys(counters)), metrics)
 
 

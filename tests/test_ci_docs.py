@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from tests.helpers import lacking
-from tests.scripted import ROOT, cufall, environment, script
+from tests.scripted import ROOT, environment, script
 
 PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 CUFALL = """#!/bin/sh
 [ "$1" = doctor ] && exit 0
-exec "{python}" {program} "$@"
+exec "{python}" -m cufall_py "$@"
 """
 STUBS = {
     "pipx": "exit 0",
@@ -31,24 +31,6 @@ STUBS = {
     "ssh": 'shift; mkdir -p remote; cd remote; exec sh -c "$*"',
 }
 """What the lines need of their machine. ssh joins its words and starts a shell, as the real one does."""
-APART = """
-import subprocess, sys
-def split(words, flags):
-    taken = []
-    while found := [k for k, word in enumerate(words) if word in flags]:
-        taken += words[found[0] : found[0] + 2]
-        del words[found[0] : found[0] + 2]
-    return taken
-cufall, words = [sys.executable, "-m", "cufall_py"], sys.argv[1:]
-at = words.index("--") if "--" in words else len(words)
-own, command = words[:at], words[at:]
-judging = split(own, ("--require", "--junit", "--result")) if own[0] == "record" else []
-ended = subprocess.run([*cufall, *own, *command]).returncode
-if not judging or ended:
-    sys.exit(ended)
-sys.exit(subprocess.run([*cufall, "report", own[own.index("-o") + 1], *judging], stdout=sys.stderr).returncode)
-"""
-"""`record --require` as a record and a report, for as long as `record` refuses it. To go when it does not."""
 
 
 def blocks(language: str) -> Iterator[str]:
@@ -64,11 +46,8 @@ class Machine:
         for made in (self.folder, programs):
             made.mkdir()
         (self.folder / "bench.py").write_text("import time; time.sleep(0.4); print('done')")
-        apart = folder / "apart.py"
-        apart.write_text(APART)
-        judges = "--require" in cufall("record", "--help").stdout
         stubs = {name: f"#!/bin/sh\n{text}\n" for name, text in STUBS.items()}
-        stubs["cufall"] = CUFALL.format(python=sys.executable, program="-m cufall_py" if judges else apart)
+        stubs["cufall"] = CUFALL.format(python=sys.executable)
         for name, text in stubs.items():
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)

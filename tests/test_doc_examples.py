@@ -1,8 +1,8 @@
-"""The command lines of the docs run as they stand there, on scripted GPUs where they would take real ones."""
+"""Command lines of the docs run as they stand there, on scripted GPUs where they would take real ones (the jobs of
+docs/ci.md: test_ci_docs.py)."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -11,10 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from cufall_py import Plan, Session, Wanted
-from tests.helpers import lacking
 from tests.scripted import ROOT, environment, script
 
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
@@ -35,7 +33,7 @@ def shell(tmp_path: Path, source: str) -> Shell:
     here, programs = tmp_path / "here", tmp_path / "programs"
     for folder in (here, programs):
         folder.mkdir()
-    for name, words in (("cufall", "-m cufall_py"), ("python", "")):
+    for name, words in (("cufall", "-m cufall_py"), ("python3", "")):
         (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
         (programs / name).chmod(0o755)
     (here / "bench.py").write_text(BENCH)
@@ -52,12 +50,6 @@ def commands(page: str) -> list[str]:
     """What is typed, of a page."""
     lines = re.findall(r"^    (cufall .*)$", (DOCS / page).read_text(), re.MULTILINE)
     return [line.partition("  # ")[0].rstrip() for line in lines]
-
-
-def block(page: str, language: str, first: str) -> str:
-    """The code block of a page in this language that begins so."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
-    return next(text for text in blocks if text.startswith(first))
 
 
 @pytest.fixture
@@ -84,29 +76,3 @@ def test_a_line_of_record_runs(line: str, shell: Shell, tmp_path: Path) -> None:
     ended = shell(line.replace("--duration-sec 30", "--duration-sec 0.5"))
     assert ended.returncode == (3 if "eight-gpus" in line else 0), ended.stderr
     assert [*(tmp_path / "here").glob("*.cufall")]
-
-
-def test_the_job_for_github(shell: Shell, tmp_path: Path) -> None:
-    steps = yaml.safe_load(block("ci.md", "yaml", "name:"))["jobs"]["tensor"]["steps"]
-    (line,) = [step["run"] for step in steps if "record" in step.get("run", "")]
-    ended = shell(line)
-    assert (ended.returncode, ended.stdout) == (0, "a line of the benchmark\n"), ended.stderr
-    kept = next(step["with"]["path"].split() for step in steps if "with" in step)
-    assert all((tmp_path / "here" / name).stat().st_size for name in kept)
-    assert json.loads((tmp_path / "here" / "result.json").read_text())["meaning"] == "done"
-
-
-def test_the_job_for_gitlab(shell: Shell, tmp_path: Path) -> None:
-    job = yaml.safe_load(block("ci.md", "yaml", "tensor:"))["tensor"]
-    ended = shell(job["script"][-1])
-    assert ended.returncode == 0, ended.stderr
-    artifacts = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
-    assert all((tmp_path / "here" / name).stat().st_size for name in artifacts)
-
-
-def test_the_makefile(shell: Shell, tmp_path: Path) -> None:
-    if not shutil.which("make"):
-        lacking("make is not installed")
-    (tmp_path / "here" / "Makefile").write_text(block("ci.md", "make", "run.cufall:"))
-    ended = shell("make tensor")
-    assert ended.returncode == 0 and "4 held" in ended.stderr, ended.stderr

@@ -111,6 +111,18 @@ def test_what_was_missed_ends_with_3(run: Run) -> None:
     assert {r["region"] for r in run.told["requirements"]} == {None}
 
 
+def test_a_variable_holds_several(run: Run) -> None:
+    ended = run(*sleeping(), CUFALL_REQUIRE="tensor.mean >= 30%; coverage > 1%")
+    assert (ended.returncode, run.outcomes) == (3, ["held", "missed", "held", "held"])
+
+
+def test_a_verdict_can_be_required(run: Run) -> None:
+    """It is of no one metric. By the table of docs the first GPU is tensor-bound, the second idle, as its script has
+    no `gr`."""
+    ended = run("--require", "verdict.idle < 50%", *sleeping())
+    assert (ended.returncode, run.outcomes) == (3, ["held", "missed"])
+
+
 def test_a_command_that_ends_before_its_region_begins_is_not_judged_by_what_came_before(run: Run) -> None:
     ended = run("--warmup-sec", "60", "--require", "tensor.mean > 1%", *sleeping())
     assert (ended.returncode, run.outcomes) == (4, ["not measurable"] * 2)

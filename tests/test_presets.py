@@ -59,16 +59,16 @@ def test_a_short_name_resolves_in_one_pass_or_says_why_not(chip: str, name: str)
 def test_the_verdict_set_is_of_what_the_chip_has(chip: str) -> None:
     names = VERDICT_SETS[str(family(chip))]
     resolve(Wanted(names), chip)
-    made = resolve(Wanted(()).with_verdict_set(), chip)
+    made = resolve(Wanted(()).with_optional(VERDICT_NAMES), chip)
     assert [metric.label for metric in made.metrics] == list(VERDICT_NAMES)
     assert [metric.label for metric in made.metrics if not metric.absent] == [n for n in VERDICT_NAMES if n in names]
 
 
 def test_what_is_asked_for_besides_the_verdict_set_must_be_there() -> None:
-    made = resolve(Wanted(("l2", "sm")).with_verdict_set(), "GH100")
+    made = resolve(Wanted(("l2", "sm")).with_optional(VERDICT_NAMES), "GH100")
     assert [metric.label for metric in made.metrics][:3] == ["l2", "sm", "tensor"]
     with pytest.raises(UsageError, match="fp64 is not to be had"):
-        resolve(Wanted(("fp64",)).with_verdict_set(), "GB202")
+        resolve(Wanted(("fp64",)).with_optional(VERDICT_NAMES), "GB202")
 
 
 def test_launches_are_so_many_a_second() -> None:

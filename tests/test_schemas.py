@@ -123,7 +123,7 @@ def test_a_result_of_a_recording(tmp_path: Path, end: str, meaning: str) -> None
 def test_a_comparison(tmp_path: Path, capfd: pytest.CaptureFixture[str], runs: int) -> None:
     for side in ("base", "new"):
         for k in range(runs):
-            phases(tmp_path / f"{side}-{k}.cufall", gpus=2)
+            phases(tmp_path / f"{side}-{k}.cufall", gpus=2, seconds=1 + k)
     base, new = ([tmp_path / f"{side}-{k}.cufall" for k in range(runs)] for side in ("base", "new"))
     text = run(capfd, "compare", *base, "--new", *new, "--fail-if", "tensor.mean -5%", "--force", "--json")
     found = fits("compare", text)

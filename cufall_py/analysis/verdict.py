@@ -43,6 +43,19 @@ class Verdicts:
     def __len__(self) -> int:
         return len(self.classes)
 
+    def __getitem__(self, rows: NDArray[np.intp]) -> Verdicts:
+        return Verdicts(*(column[rows] for column in vars(self).values()))
+
+    def put(self, rows: NDArray[np.intp], found: Verdicts) -> None:
+        """Write these over those rows."""
+        for column, new in zip(vars(self).values(), vars(found).values(), strict=True):
+            column[rows] = new
+
+    @staticmethod
+    def unknown(frames: int) -> Verdicts:
+        """Of frames of which nothing was measured."""
+        return classify({}, frames)
+
     def names(self) -> list[str]:
         """The class of each frame in words."""
         return [CLASSES[k] for k in self.classes]

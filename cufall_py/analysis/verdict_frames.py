@@ -51,25 +51,24 @@ class FrameTotals:
 def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTotals:
     """Sum samples (in order, not overlapping) into frames on multiples of `frame_ns` since the epoch."""
     samples = _cut(_measured(samples), frame_ns)
-    first, last = samples.start_ns // frame_ns, (samples.end_ns - 1) // frame_ns
-    numbers = _apart(np.stack([first, last], axis=1).ravel())
-    begin = np.searchsorted(first, numbers, side="left")
-    across = np.flatnonzero(last > first)  # the last of their frames
-    whole = np.searchsorted(first, numbers, side="right") - begin
-    position = np.searchsorted(numbers, first[across])
-    whole[position] -= 1
-    amounts, length_ns = _amounts(samples, metrics), samples.end_ns - samples.start_ns
-    totals = np.zeros((len(numbers), amounts.shape[1] + 1))
-    for count in _distinct(whole):  # frames of as many samples are summed together: several times as fast as reduceat
-        rows = np.flatnonzero(whole == count)
-        taken = begin[rows][:, None] + np.arange(count)
-        totals[rows, :-1] = np.einsum("fsc->fc", np.take(amounts, taken, axis=0))
-        totals[rows, -1] = length_ns[taken].sum(axis=1)
-    share = ((samples.end_ns[across] - last[across] * frame_ns) / length_ns[across])[:, None]
-    straddling = np.concatenate([amounts[across], length_ns[across, None]], axis=1)
-    totals[position] += straddling * (1 - share)
-    totals[position + 1] += straddling * share
+    first, last, length_ns = *_frames(samples, frame_ns), samples.end_ns - samples.start_ns
+    begins, across = np.flatnonzero(np.diff(first, prepend=-1)), np.flatnonzero(last > first)
+    numbers = np.union1d(first[begins], last[across])
+    into, after = np.searchsorted(numbers, first[begins]), np.searchsorted(numbers, last[across])
+    share = (samples.end_ns[across] - last[across] * frame_ns) / length_ns[across]
+    columns = metrics.columns(samples.values, length_ns)
+    totals = np.zeros((len(numbers), len(columns)))
+    for k, column in enumerate(columns if len(samples) else ()):
+        own, later = column.copy(), column[across] * share
+        own[across] -= later
+        totals[into, k] = np.add.reduceat(own, begins)
+        totals[after, k] += later
     return FrameTotals(frame_ns, numbers, totals)
+
+
+def _frames(samples: Samples, frame_ns: int) -> tuple[Ints, Ints]:
+    """The number of the frame that each begins in, and of the one that it ends in."""
+    return samples.start_ns // frame_ns, (samples.end_ns - 1) // frame_ns
 
 
 def _measured(samples: Samples) -> Samples:
@@ -79,27 +78,12 @@ def _measured(samples: Samples) -> Samples:
     return samples[np.flatnonzero(~np.isnan(samples.values).all(axis=1))]
 
 
-def _apart(numbers: Ints) -> Ints:
-    """Each of numbers in order once."""
-    return numbers[np.flatnonzero(np.diff(numbers, prepend=-1))]
-
-
-def _distinct(counts: NDArray[np.intp]) -> list[int]:
-    return [int(count) for count in np.unique(counts) if count]
-
-
-def _amounts(samples: Samples, metrics: MetricSet) -> Floats:
-    """(n, counters) what adds up over time."""
-    if not any(metric.rate for metric in metrics.metrics):
-        return samples.values
-    return metrics.extend(samples.values, samples.end_ns - samples.start_ns)[:, :-1]
-
-
 def _cut(samples: Samples, frame_ns: int) -> Samples:
     """The same, those that reach into more than two frames in pieces of a frame."""
-    pieces = np.maximum(1, (samples.end_ns - 1) // frame_ns - samples.start_ns // frame_ns)
-    if (pieces == 1).all():
+    if not len(samples) or (samples.end_ns - samples.start_ns).max() <= frame_ns:  # these touch two frames at most
         return samples
+    first, last = _frames(samples, frame_ns)
+    pieces = np.maximum(1, last - first)
     of = np.repeat(np.arange(len(samples)), pieces)
     step = np.arange(len(of)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     length_ns = (samples.end_ns - samples.start_ns)[of]

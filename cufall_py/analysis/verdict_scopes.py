@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cufall_py.metrics import MetricSet
 from cufall_py.outline import forward
@@ -13,6 +14,7 @@ from cufall_py.samples import Samples
 from cufall_py.spans import Span
 
 from .decision_table import TABLE, DecisionTable
+from .verdict_frames import FrameTotals, frame_totals
 from .verdict_windows import Classifier, WindowVerdict
 from .windows import Windows
 
@@ -38,6 +40,7 @@ class ScopeVerdicts:
     ) -> None:
         self._windows = {name: Windows(spans) for name, spans in scopes.items()}
         frame_ns, table = judging.frame_ns, judging.table
+        self._sets, self._frame_ns = sets, frame_ns
         self._classifiers = [{name: Classifier(metrics, frame_ns, table) for name in scopes} for metrics in sets]
         self._newest_ns = [0] * len(sets)
 
@@ -50,12 +53,14 @@ class ScopeVerdicts:
             return
         self._newest_ns[gpu] = int(samples.end_ns[-1])
         length_ns = samples.end_ns - samples.start_ns
+        of_all: FrameTotals | None = None
         for name, windows in self._windows.items():
             whole = windows.overlap_ns(samples.start_ns, samples.end_ns) == length_ns
             if whole.all():
-                self._classifiers[gpu][name].add(samples)
+                of_all = of_all or frame_totals(samples, self._sets[gpu], self._frame_ns)
+                self._classifiers[gpu][name].add_frames(of_all)
             elif whole.any():
-                self._classifiers[gpu][name].add(samples[np.flatnonzero(whole)])
+                self._classifiers[gpu][name].add(samples[_rows(whole)])
 
     def verdicts(self, wanted_s: Mapping[str, float]) -> dict[str, tuple[WindowVerdict, ...]]:
         """By scope, of each GPU, of as much time as each scope has."""
@@ -63,3 +68,9 @@ class ScopeVerdicts:
             name: tuple(of[name].verdict(1e9 * seconds) for of in self._classifiers)
             for name, seconds in wanted_s.items()
         }
+
+
+def _rows(chosen: NDArray[np.bool_]) -> slice | NDArray[np.bool_]:
+    """The same rows (at least one), as a slice if they lie together, which copies nothing."""
+    first, last = int(chosen.argmax()), len(chosen) - int(chosen[::-1].argmax())
+    return slice(first, last) if chosen[first:last].all() else chosen

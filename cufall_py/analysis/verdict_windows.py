@@ -49,49 +49,38 @@ class WindowVerdict:
 
 
 @dataclass
-class WindowTally:
-    """Time by class (CLASSES,), and sums of counters, of the frames of one GPU that lie in a window."""
+class ClassTimes:
+    """Time by class, `possible_ns` of what is unknown, (CLASSES,) each, and what unknown frames lacked, (NAMES,)."""
 
-    metrics: MetricSet
     by_class_ns: Floats = field(default_factory=lambda: np.zeros(len(CLASSES)))
     possible_ns: Floats = field(default_factory=lambda: np.zeros(len(CLASSES)))
     lacking_ns: Floats = field(default_factory=lambda: np.zeros(len(NAMES)))
-    totals: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def add(self, frames: FrameTotals, verdicts: Verdicts) -> None:
-        """Take in frames that have been classified."""
-        covered_ns = frames.covered_ns
+    def add(self, covered_ns: Floats, verdicts: Verdicts) -> None:
+        """Take in frames, of each of which so much (n,) was measured."""
         self.by_class_ns += np.bincount(verdicts.classes, covered_ns, len(CLASSES))
         self.possible_ns += _by_bit(verdicts.possible, covered_ns, len(CLASSES))
         self.lacking_ns += _by_bit(verdicts.missing, covered_ns, len(NAMES))
-        sums = frames.totals.sum(axis=0)
-        self.totals = self.totals + sums if len(self.totals) else sums
 
-    def verdict(self, wanted_ns: float) -> WindowVerdict:
-        """Of a window that is so long, measured or not."""
+    def verdict(self, wanted_ns: float, means: Mapping[str, float]) -> WindowVerdict:
+        """Of a window that is so long, measured or not, with these means."""
         covered_ns = float(self.by_class_ns.sum())
         whole_ns = max(wanted_ns, covered_ns)
-        shares = self.by_class_ns / whole_ns if whole_ns else np.zeros(len(CLASSES))
         unmeasured = 1 - covered_ns / whole_ns if whole_ns else 1.0
+        shares = self.by_class_ns / (whole_ns or 1)
         shares[UNKNOWN] += unmeasured
-        at_most = shares + (self.possible_ns / whole_ns if whole_ns else 0.0) + unmeasured
+        at_most = np.minimum(shares + self.possible_ns / (whole_ns or 1) + unmeasured, 1.0)
         at_most[UNKNOWN] = shares[UNKNOWN]
         verdict, runner_up = first_two(shares)
         return WindowVerdict(
             CLASSES[verdict],
             CLASSES[runner_up] if runner_up >= 0 else "",
             dict(zip(CLASSES, shares.tolist(), strict=True)),
-            dict(zip(CLASSES, np.minimum(at_most, 1.0).tolist(), strict=True)),
-            self._means(),
+            dict(zip(CLASSES, at_most.tolist(), strict=True)),
+            means,
             self._missing(),
             covered_ns / 1e9,
         )
-
-    def _means(self) -> dict[str, float]:
-        if not len(self.totals):
-            return {}
-        whole = FrameTotals(1, np.zeros(1, np.int64), self.totals[None])
-        return {name: float(mean[0]) for name, mean in means_of(whole, self.metrics).items()}
 
     def _missing(self) -> tuple[str, ...]:
         order = np.argsort(-self.lacking_ns, kind="stable")
@@ -120,14 +109,17 @@ class Classifier:
         self._metrics, self._frame_ns, self._table = metrics, frame_ns, table
         self._waiting: list[FrameTotals] = []
         self._frames = 0
-        self._tally = WindowTally(metrics)
+        self._times, self._totals = ClassTimes(), np.zeros(len(metrics.counters) + 1)
 
     def add(self, samples: Samples) -> None:
         """Take the next samples (in order, not overlapping)."""
-        if not len(samples):
-            return
-        self._waiting.append(frame_totals(samples, self._metrics, self._frame_ns))
-        self._frames += len(self._waiting[-1])
+        if len(samples):
+            self.add_frames(frame_totals(samples, self._metrics, self._frame_ns))
+
+    def add_frames(self, frames: FrameTotals) -> None:
+        """The same, of frames made of them; the first may be the last of those before."""
+        self._waiting.append(frames)
+        self._frames += len(frames)
         if self._frames > AT_ONCE:
             found = FrameTotals.join(self._waiting)
             self._classify(found[:-1])
@@ -139,11 +131,18 @@ class Classifier:
         if self._frames:
             self._classify(FrameTotals.join(self._waiting))
         self._waiting, self._frames = [], 0
-        return self._tally.verdict(wanted_ns)
+        return self._times.verdict(wanted_ns, self._means())
 
     def _classify(self, frames: FrameTotals) -> None:
         if len(frames):
-            self._tally.add(frames, verdicts_of(frames, self._metrics, self._table))
+            self._times.add(frames.covered_ns, verdicts_of(frames, self._metrics, self._table))
+            self._totals += frames.totals.sum(axis=0)
+
+    def _means(self) -> dict[str, float]:
+        if not self._totals[-1]:
+            return {}
+        whole = FrameTotals(self._frame_ns, np.zeros(1, np.int64), self._totals[None])
+        return {name: float(mean[0]) for name, mean in means_of(whole, self._metrics).items()}
 
 
 def verdicts_of(frames: FrameTotals, metrics: MetricSet, table: DecisionTable = TABLE) -> Verdicts:

@@ -39,7 +39,7 @@ def check_asked(requirements: Sequence[Requirement], options: dict[str, Any]) ->
 def _check_sampled(requirement: Requirement, metrics: Sequence[str]) -> None:
     from cufall_py.requirements import pointed
 
-    if requirement.metric and requirement.metric not in metrics:
+    if not set(metrics_in([requirement])) <= set(metrics):
         told = f"{requirement.metric} is not sampled; --metric names it and the others ({', '.join(metrics)})"
         raise pointed(requirement.text, 0, told)
 

@@ -13,7 +13,7 @@ from click.exceptions import Exit
 from cufall_py.errors import CufallError, InvalidMeasurement, RequirementMissed
 
 from . import BROKEN_PIPE, Ended, Unwritable, before_leaving, say, talk
-from .options import option
+from .options import Texts, option
 from .places import check_places, write_text
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ OPTIONS = (
     option(
         "--require",
         multiple=True,
+        type=Texts(),
         metavar="EXPR",
         help="What must hold on each GPU, such as 'tensor.mean >= 30%' or 'tensor.p50[prefill,gpu=0-3] > 0.4'; "
         "may be repeated.",

@@ -47,6 +47,12 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, envvar=variable, **settings)
 
 
+class Texts(click.types.StringParamType):
+    """Words with spaces; several in a variable are parted by `;`."""
+
+    envvar_list_splitter = ";"
+
+
 def plan_number(name: str, default: int, metavar: str, help: str) -> Callable[[Any], Any]:
     """The option of a number of the plan; a default of 0, derived from the others, is told in its help."""
 
@@ -149,6 +155,7 @@ WANTED = ("metrics", "metric_set", "denominator", "no_denominator", "raw", "full
 
 def wanted_from(options: dict[str, Any], metrics: tuple[str, ...]) -> Wanted:
     """What WANTED mean together, of these metrics unless others are named. Raises UsageError."""
+    from cufall_py.presets import VERDICT_NAMES
     from cufall_py.resolve import Wanted
 
     from_variable = click.get_current_context().get_parameter_source("denominator") is ParameterSource.ENVIRONMENT
@@ -160,7 +167,7 @@ def wanted_from(options: dict[str, Any], metrics: tuple[str, ...]) -> Wanted:
         raw=options["raw"],
         full_scale=_full_scale(options["full_scale"]),
     )
-    return wanted.with_verdict_set() if of_set else wanted
+    return wanted.with_optional(VERDICT_NAMES) if of_set else wanted
 
 
 def _full_scale(value: float) -> float:

@@ -23,7 +23,7 @@ from .judging import OPTIONS as JUDGING, OWN, End, requirements_from, result_to
 from .live import LONGEST_S, bad_duration
 from .options import SAMPLING, number, option, plan_from, with_options
 from .places import READ, RESULT, check_places, writable
-from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, recording_of, refuse_playing_options
+from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, source_of
 from .progress import Progress, size_of
 
 if TYPE_CHECKING:
@@ -164,18 +164,17 @@ def _wishes(options: dict[str, Any]) -> Wishes:
 
 
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], Session | Playback]:
-    """What is recorded, once the plan is known; what samples loads from now on, while this process does."""
+    """What is recorded, once the plan is known."""
     by_default = click.get_current_context().get_parameter_source("metrics") == ParameterSource.DEFAULT
-    duration_s = options["duration_sec"]
-    if path := recording_of(options["source"]):
-        return lambda plan, say: _playback(path, _checked(plan, duration_s), by_default, say, options)
-    refuse_playing_options({**options, "loop": False})
-    from cufall_py.launch import launch
+    options, duration_s = {**options, "loop": False}, options["duration_sec"]
 
-    asked = time.monotonic()
-    process = stack.enter_context(launch(options["source"]))
-    stack.callback(process.kill)
-    return lambda plan, say: _session(_checked(plan, duration_s), by_default, say, process, asked)
+    def play(path: str, plan: Plan, say: Say) -> Session | Playback:
+        return _playback(path, _checked(plan, duration_s), by_default, say, options)
+
+    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> Session | Playback:
+        return _session(_checked(plan, duration_s), by_default, say, process, asked)
+
+    return source_of(options, stack, play, sample)
 
 
 def _checked(plan: Plan, duration_s: float) -> Plan:
@@ -194,7 +193,7 @@ def _playback(path: str, plan: Plan, by_default: bool, say: Say, options: dict[s
     speed = options["speed"] if options["speed"] is not None else float(bool(options["command"]))
     if options["command"] and not speed:
         raise UsageError("--speed max: a command takes time; a number goes with one")
-    return playback(path, plan, say, {**options, "speed": speed, "loop": False})
+    return playback(path, plan, say, {**options, "speed": speed})
 
 
 def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[bytes] | None, asked: float) -> Session:

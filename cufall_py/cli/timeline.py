@@ -20,8 +20,8 @@ from .playing import FrameSource
 from .screen import Aside, Quit, Screen, full_screen
 
 LEAST_GAP_S = 0.1
-REST = 30
-"""A drawing is followed by a rest of so many times what it took: it never takes more than 3 % of a core."""
+REST = 50
+"""A drawing is followed by a rest of so many times what it took: it never takes more than 2 % of a core."""
 MOST_GAP_S = 1.0
 
 

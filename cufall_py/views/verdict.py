@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cufall_py.analysis.advice import advice, evidence
+from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.presets import RATES
 
+from .waterfall import clock
+
+NAME_WIDTH = max(map(len, CLASSES))
 LEAST_SHARE = 0.0005
 """What rounds to 0.0 % is not named."""
-
-
-def shares(window: WindowVerdict) -> str:
-    """`memory-bound 62%, waiting 38%`: the classes that took time, most first."""
-    found = sorted(((share, name) for name, share in window.shares.items() if share >= LEAST_SHARE), reverse=True)
-    return ", ".join(f"{name} {share_text(share)}" for share, name in found)
 
 
 def evidence_text(verdict: str, means: Mapping[str, float]) -> str:
@@ -41,9 +39,23 @@ HEAD = ("verdict", "share", "besides", "evidence")
 
 
 def cells(window: WindowVerdict) -> tuple[str, ...]:
-    """A window under HEAD. Of a mixed one the shares are told besides, for none of them is the verdict's own."""
-    besides = ", ".join(part for part in shares(window).split(", ") if part.rsplit(" ", 1)[0] != window.verdict)
-    return (window.verdict, share_text(window.share), besides, evidence_text(window.verdict, window.means))
+    """A window under HEAD."""
+    return (window.verdict, share_text(window.share), besides(window), evidence_text(window.verdict, window.means))
+
+
+def besides(window: WindowVerdict) -> str:
+    """`waiting 38%`: the classes that took time but for the verdict's, most first."""
+    found = [(share, name) for name, share in window.shares.items() if share >= LEAST_SHARE and name != window.verdict]
+    return ", ".join(f"{name} {share_text(share)}" for share, name in sorted(found, reverse=True))
+
+
+def row(start_ns: int, gpus: Sequence[str], verdicts: Sequence[str], means: Sequence[Mapping[str, float]]) -> str:
+    """`23:26:27.507739 g0 memory-bound    dram 61%, tensor 4.7%  g1 ...`: a frame as a line."""
+    parts = [
+        f"{gpu} {verdict:{NAME_WIDTH}} {evidence_text(verdict, of)}"
+        for gpu, verdict, of in zip(gpus, verdicts, means, strict=True)
+    ]
+    return f"{clock(start_ns)} {'  '.join(parts)}"
 
 
 def advices(windows: Iterable[WindowVerdict]) -> Iterator[str]:
