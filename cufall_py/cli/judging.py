@@ -146,18 +146,18 @@ def reading_of(
     devices: str = "all",
     part: Part | None = None,
     judging: Judging | None = None,
-    besides: Sequence[str] = (),
+    also: Sequence[str] = (),
 ) -> Reading:
-    """The recording as it is to be reported, with what the requirements need and these metrics `besides`. Raises
-    UsageError for a requirement that cannot be asked of it."""
+    """The recording as it is to be reported, with what the requirements need. Raises UsageError for one that cannot be
+    asked of it."""
     from cufall_py.analysis.verdict_scopes import Judging
     from cufall_py.judgements import check
     from cufall_py.part import Part
     from cufall_py.report import Reading
     from cufall_py.resolve import Wanted
 
-    also, verdicts = (*metrics_in(requirements), *besides), judging or Judging()
-    reading = Reading(file, wanted or Wanted(()), devices, part or Part(), say, also=also, judging=verdicts)
+    names, verdicts = dict.fromkeys((*metrics_in(requirements), *also)), judging or Judging()
+    reading = Reading(file, wanted or Wanted(()), devices, part or Part(), say, also=tuple(names), judging=verdicts)
     for requirement in requirements:
         check(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
     return reading

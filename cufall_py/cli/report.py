@@ -92,7 +92,7 @@ def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any])
     requirements, question = requirements_from(options["require"]), ceiling.question_from(options)
     _check_outputs(files, options, bool(requirements))
     end_in_order()
-    readings = [_reading(file, options, requirements, ceiling.metrics_of(question)) for file in files]
+    readings = [_reading(file, options, requirements, question) for file in files]
     found = [_read(reading, options, requirements) for reading in readings]
     told["requirements"] += as_data(found)
     _write(found, options, question)
@@ -127,11 +127,13 @@ def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool)
     check_places({flag: path for flag, path in paths.items() if path != "-"}, taken)
 
 
-def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirement], also: Sequence[str]) -> Reading:
+def _reading(
+    file: str, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
+) -> Reading:
     from cufall_py.part import Part
 
     part = Part(options["begin"], options["end"], options["region"])
-    judging = judging_from(options)
+    also, judging = ceiling.metrics_of(question), judging_from(options)
     return reading_of(file, requirements, wanted_from(options, ()), options["devices"], part, judging, also)
 
 
