@@ -232,8 +232,8 @@ def test_a_histogram_needs_sum_and_count_and_does_without_buckets() -> None:
 
 
 def test_a_label_may_hold_anything() -> None:
-    reading = as_read('vllm:num_requests_running{model_name="a \\"b\\", {c} # d=1"} 3\n')
-    assert (reading.number("running"), reading.labelled("model_name")) == (3, {'a "b", {c} # d=1'})
+    reading = as_read('vllm:num_requests_running{model_name="a \\"b\\", {c} # d=1\u2028e"} 3\n')
+    assert (reading.number("running"), reading.labelled("model_name")) == (3, {'a "b", {c} # d=1\u2028e'})
 
 
 RANKS = st.lists(

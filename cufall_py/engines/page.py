@@ -72,7 +72,7 @@ def _bare(line: str) -> str:
 def parse(text: str) -> Page:
     """The lines of samples in a page of either format."""
     lines = defaultdict(list)
-    for line in map(str.strip, text.splitlines()):
+    for line in map(str.strip, text.split("\n")):
         if line and not line.startswith("#") and (name := _NAME.match(line)):
             lines[name[1]].append(line)
     return Page(dict(lines))
