@@ -94,7 +94,8 @@ LAYERS: dict[str, str] = {
     "analysis.phase_lag": "",
     "analysis.groups": "errors analysis.decision_table analysis.phase_lag",
     "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_windows",
-    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict_frames analysis.verdict_windows",
+    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict_frames "
+    "analysis.verdict_windows",
     "report": "analysis.* analysis.evidence devices errors metrics outline part readings recorded_metrics "
     "recording_reader resolve samples sources spans saying",
     "requirements": "analysis.* analysis.decision_table errors presets",
