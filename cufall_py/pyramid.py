@@ -63,7 +63,7 @@ class Pyramid:
 def bin_length_ns(length_ns: int, period_ns: float, most: int) -> int:
     """The least round number of which at most so many make the length; but no bin is shorter than samples are."""
     finest = _round(period_ns * 1.01, down=True) if period_ns > 0 else 1
-    return max(finest, _round(length_ns / most))
+    return max(finest, _round(-(-length_ns // most)))
 
 
 class Builder:
