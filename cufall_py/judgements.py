@@ -6,9 +6,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from .analysis.decision_table import SPELT
 from .analysis.summary import WHOLE, Scope, Summary
+from .analysis.verdict_windows import WindowVerdict
 from .metrics import Metric
-from .requirements import OF_TIME, OPERATORS, QUANTITIES, STATISTICS, Requirement, pointed
+from .requirements import OF_TIME, OPERATORS, QUANTITIES, STATISTICS, VERDICT, Requirement, pointed
 
 LEAST_SAMPLES = 20
 """With fewer samples wholly inside, nothing is judged."""
@@ -59,6 +61,20 @@ def judge(requirement: Requirement, summary: Summary, lacking: Mapping[str, str]
     return [_judged(requirement, summary, scope, k, lacking) for k in chosen]
 
 
+def undecided(requirement: Requirement, window: WindowVerdict) -> str:
+    """Why the share of a class cannot be judged; empty if what is unknown could not change the outcome."""
+    holds, limit = OPERATORS[requirement.operator], requirement.limit
+    at_most = window.at_most[SPELT[requirement.statistic]]
+    if holds(_share(requirement, window), limit) == holds(at_most, limit):
+        return ""
+    lacking = f"; not measured: {', '.join(window.missing)}" if window.missing else ""
+    return f"{100 * at_most:.3g}% of the time may be{lacking}"
+
+
+def _share(requirement: Requirement, window: WindowVerdict) -> float:
+    return window.shares[SPELT[requirement.statistic]]
+
+
 def exit_code(judgements: Sequence[Judgement]) -> int:
     """4 if one could not be measured, else 3 if one was missed, else 0."""
     outcomes = {judgement.outcome for judgement in judgements}
@@ -83,7 +99,14 @@ def _judged(
     if scope is None:
         return lacks(f"region {requirement.region} never came")
     row = scope.rows[k]
-    if not requirement.metric:
+    if requirement.metric == VERDICT:
+        if scope.name not in summary.verdicts:
+            return lacks("no verdicts were given")
+        window = summary.verdicts[scope.name][k]
+        if why := undecided(requirement, window):
+            return lacks(why, row.samples, row.coverage)
+        value, samples, coverage, plain = _share(requirement, window), row.samples, row.coverage, False
+    elif not requirement.metric:
         value, samples, coverage, plain = QUANTITIES[requirement.statistic](row), row.samples, row.coverage, False
     elif requirement.metric not in summary.metrics:
         return lacks(lacking.get(requirement.metric, "not in the recording"))

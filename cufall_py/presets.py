@@ -11,16 +11,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SM, SMSP, GR = "sm__cycles_elapsed.avg", "smsp__cycles_elapsed.avg", "gr__cycles_elapsed.max"
+TIME, PER_SECOND = "time", "/s"
+"""As an elapsed counter, a sample's own nanoseconds; and the unit of what is counted over them."""
 DRAM, L2, PCIE = "dram__cycles_elapsed.avg", "lts__cycles_elapsed.avg", "pcie__cycles_elapsed.avg"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The counters that are summed, the elapsed counter of their clock, and whose peaks add up."""
+    """The counters that are summed, the elapsed counter of their clock, and whose peaks add up.
+
+    With a `unit` it is no share of a peak, of which there is none, but that much of the unit.
+    """
 
     counters: tuple[str, ...]
     elapsed: str
     peak_of: tuple[str, ...]
+    unit: str = ""
 
 
 Table = dict[str, "Recipe | str"]
@@ -41,6 +47,11 @@ def both(first: str, second: str, elapsed: str) -> Recipe:
     return Recipe((first, second), elapsed, (first, second))
 
 
+def a_second(counter: str) -> Recipe:
+    """Events a second."""
+    return Recipe((counter,), TIME, (), PER_SECOND)
+
+
 def c2c(elapsed: str) -> Table:
     """NVLink-C2C; its elapsed counter has another spelling on each family."""
     return {
@@ -54,6 +65,8 @@ FMA_PIPE = one("sm__pipe_fma_cycles_active.avg", SM)
 NO_LINK = "this chip has no NVLink"
 NO_C2C = "this chip has no NVLink-C2C"
 NO_SPLIT = "this chip does not count tensor cycles by type"
+NO_LAUNCHES = "nobody has looked for a counter of kernel launches on this chip"
+LAUNCHES: Table = {"launches": a_second("gr__dispatch_count.sum")}
 NOT_ONE_PASS = "needs more than one pass on this chip"
 
 COMMON: Table = {
@@ -76,8 +89,11 @@ COMMON: Table = {
     "tensor.imma": NO_SPLIT,
     "tensor.dmma": NO_SPLIT,
     "occupancy": one("sm__warps_active.avg", SM),
+    "launches": NO_LAUNCHES,
 }
 SHORT_NAMES = tuple(COMMON)
+RATES = ("launches",)
+"""Those that are so much a second, and no share of a peak."""
 MEANING = {
     "tensor": "cycles in which the tensor pipe was active",
     "sm": "cycles in which an SM had a warp resident",
@@ -98,6 +114,7 @@ MEANING = {
     "tensor.imma": "tensor cycles of integer products",
     "tensor.dmma": "tensor cycles of fp64 products",
     "occupancy": "warps resident, of the most an SM can hold",
+    "launches": "kernels given to the engine, a second (no percent)",
 }
 NVLINK: Table = {
     "nvlink.rx": one("nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg"),
@@ -131,20 +148,35 @@ SM10: Table = {
     **c2c("CTC_A.TriageCompute.ctc__cycles_elapsed.avg"),
 }
 FAMILIES: dict[str, Table] = {
-    "GA100": {**COMMON, **NVLINK, "fp64": FP64_PIPE},
+    "GA100": {**COMMON, **NVLINK, **LAUNCHES, "fp64": FP64_PIPE},
     "GA10x": {**COMMON, **NVLINK, "fma": FMA_SPLIT},
-    "AD10x": {**COMMON, "fma": FMA_SPLIT},
-    "GH100": {**COMMON, **NVLINK, **GH100},
-    "GB100": {**COMMON, **SM10, "fma": FMA_SPLIT, "fp64": FP64_PIPE},
+    "AD10x": {**COMMON, **LAUNCHES, "fma": FMA_SPLIT},
+    "GH100": {**COMMON, **NVLINK, **LAUNCHES, **GH100},
+    "GB100": {**COMMON, **SM10, **LAUNCHES, "fma": FMA_SPLIT, "fp64": FP64_PIPE},
     "GB110": {**COMMON, **SM10, "fma": FMA_SPLIT},
     "GB20x": {
         **COMMON,
         **SUBPIPES,
+        **LAUNCHES,
         "dram": shared("dram__bytes_op_read.sum", "dram__bytes_op_write.sum", DRAM),
     },
     "GB10B": {**COMMON, **UNIFIED},
     "GB20B": {**COMMON, **UNIFIED, **SUBPIPES},
 }
+VERDICT_SETS: dict[str, tuple[str, ...]] = {
+    "GA100": ("tensor", "sm", "gr", "dram", "pcie.rx", "pcie.tx"),
+    "GA10x": ("tensor", "sm", "gr", "dram", "pcie.rx", "pcie.tx"),
+    "AD10x": ("tensor", "sm", "gr", "dram", "pcie.rx", "pcie.tx"),
+    "GH100": ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "launches", "pcie.rx", "pcie.tx"),
+    "GB100": ("sm", "gr", "dram", "pcie.rx", "pcie.tx"),
+    "GB110": ("sm", "gr", "dram", "pcie.rx", "pcie.tx"),
+    "GB20x": ("tensor", "sm", "gr", "dram", "pcie.rx", "pcie.tx"),
+    "GB10B": ("tensor", "sm", "gr"),
+    "GB20B": ("tensor", "sm", "gr"),
+}
+"""By family: what `--set verdict` reads, in one pass. What is not in it, verdicts go without, and say so."""
+VERDICT_NAMES = tuple(name for name in SHORT_NAMES if any(name in names for names in VERDICT_SETS.values()))
+"""All of these, so that GPUs of several kinds have the same rows."""
 VERIFIED: dict[str, tuple[str, ...]] = {
     "GH100": (
         "tensor",
@@ -198,6 +230,11 @@ def table(chip: str) -> Table:
     """Short names on this chip; empty if its family is unknown."""
     known = family(chip)
     return FAMILIES[known] if known else {}
+
+
+def in_verdict_set(name: str, chip: str) -> bool:
+    """Whether `--set verdict` reads this short name on this chip."""
+    return name in VERDICT_SETS.get(family(chip) or "", ())
 
 
 def verified(name: str, chip: str) -> bool:

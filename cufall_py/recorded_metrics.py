@@ -33,7 +33,7 @@ class Recorded:
                 if known.label == name and not known.absent:
                     return known
         of_name = "" if name in SHORT_NAMES else wanted.denominator
-        asked = resolve(replace(wanted, metrics=(name,), denominator=of_name), self.opened.device.chip)
+        asked = resolve(replace(wanted, metrics=(name,), denominator=of_name, optional=()), self.opened.device.chip)
         if lacking := [counter for counter in asked.counters if not self._spelt(counter)]:
             raise UsageError(f"{', '.join(lacking)} was not recorded")
         (metric,) = asked.metrics
@@ -83,6 +83,8 @@ def metrics_of(wanted: Wanted, gpus: list[Recorded]) -> tuple[list[MetricSet], l
     for name in dict.fromkeys(wanted.metrics):
         found = [_or_why(gpu, name, wanted) for gpu in gpus]
         known = [metric for metric in found if isinstance(metric, Metric)]
+        if not known and name in wanted.optional:
+            continue
         if not known:
             can = dict.fromkeys(name for gpu in gpus for name in gpu.can_give())
             raise UsageError(f"{name} is not in the recording ({found[0]}); it can give {', '.join(can) or 'nothing'}")
@@ -92,6 +94,8 @@ def metrics_of(wanted: Wanted, gpus: list[Recorded]) -> tuple[list[MetricSet], l
             for gpu, why in zip(gpus, found, strict=True)
             if isinstance(why, str)
         ]
+    if not columns:
+        raise UsageError(f"none of {', '.join(wanted.metrics)} can be made of what was recorded")
     return [_together(row, wanted, gpu) for row, gpu in zip(zip(*columns, strict=True), gpus, strict=True)], lines
 
 

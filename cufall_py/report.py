@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
+from .analysis.evidence import INPUTS
 from .analysis.summary import Subject, Summarizer, Summary
+from .analysis.verdict_scopes import Judging, ScopeVerdicts
 from .devices import select
 from .errors import CufallError, UsageError
 from .metrics import MetricSet
-from .outline import REGION_BEGIN, REGION_END, Event, regions
+from .outline import REGION_BEGIN, REGION_END, Event, Outline, regions
 from .part import Part
 from .readings import THROTTLED
 from .recorded_metrics import Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
 from .samples import Samples
+from .saying import Say
 from .sources import Opened
 from .spans import Span, union
 
-Say = Callable[[str], None]
 FOREVER_NS = 2**62
 
 
@@ -33,13 +36,14 @@ class Report:
     summary: Summary
     whole: bool
     versions: dict[str, str]
+    judging: Judging = Judging()
 
 
 class Reading:
     """A recording as it is to be reported: chosen GPUs, metrics and part. What `wanted` leaves empty is as recorded.
 
     `also` names metrics that are wanted besides if there are counters of them; `lacking` has why there are none, by
-    name. `say` gets each line a person should read.
+    name. `say` gets each line a person should read; `judging` says how verdicts are given.
 
     Raises CufallError for a file that cannot be read, UsageError for what it cannot be asked for.
     """
@@ -53,8 +57,9 @@ class Reading:
         say: Say = lambda line: None,
         *,
         also: Sequence[str] = (),
+        judging: Judging = Judging(),
     ) -> None:
-        self._path, self._recording = path, Recording(path, say)
+        self.path, self._recording, self._judging = str(path), Recording(path, say), judging
         recorded = self._recording.opened
         if not recorded:
             raise CufallError(f"{path}: its head describes no GPU")
@@ -63,25 +68,46 @@ class Reading:
         gpus = [recorded[position] for position in self._positions]
         wanted = _with_defaults(wanted, self._recording.plan.wanted)
         check(wanted)
-        sets, self.lacking = _sets(wanted, also, [Recorded(gpu) for gpu in gpus], say)
+        sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
         self._columns = [
             [gpu.metrics.counters.index(name) for name in metrics.counters]
             for gpu, metrics in zip(gpus, sets, strict=True)
         ]
-        self.part = part.spans(self._recording.outline()) if part != Part() else None
+        self._verdict_sets = [verdict_metrics(Recorded(gpu)) for gpu in gpus]
+        self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Of the whole recording, with the gaps and counts of the GPUs in `opened`; the file is read once for it."""
+        of, positions = self._recording.outline(), self._positions
+        gaps = [replace(gap, gpu=positions[gap.gpu]) for gap in of.gaps if gap.gpu in positions]
+        counts, periods_ns = [of.counts[k] for k in positions], [of.periods_ns[k] for k in positions]
+        return replace(of, counts=counts, periods_ns=periods_ns, gaps=gaps)
+
+    @property
+    def spans(self) -> list[Span]:
+        """The stretches that are meant, and in which anything was recorded."""
+        return self.outline.spans if self.part is None else self.part
 
     def rows(self) -> Iterator[Rows]:
         """The samples of the chosen GPUs, at their positions in `opened`, with the counters that are asked for."""
+        return map(self._asked, self._chosen())
+
+    def _chosen(self) -> Iterator[Rows]:
+        """The samples of the chosen GPUs, at their positions, with all counters that were recorded."""
         for item in self._recording.rows():
             if item.gpu in self._positions:
-                gpu, samples = self._positions[item.gpu], item.samples
-                values = samples.values
-                if self._columns[gpu] != list(range(values.shape[1])):
-                    values = values[:, self._columns[gpu]]
-                yield Rows(gpu, Samples(samples.start_ns, samples.end_ns, values), item.sm_mhz, item.power_w)
+                yield replace(item, gpu=self._positions[item.gpu])
+
+    def _asked(self, rows: Rows) -> Rows:
+        """The same with the counters that are asked for alone."""
+        samples, columns = rows.samples, self._columns[rows.gpu]
+        if columns == list(range(samples.values.shape[1])):
+            return rows
+        return replace(rows, samples=Samples(samples.start_ns, samples.end_ns, samples.values[:, columns]))
 
     def report(self, on_rows: Callable[[Rows], None] = lambda rows: None) -> Report:
         """Read it all; each batch of samples is also given to `on_rows`."""
@@ -91,11 +117,17 @@ class Reading:
             for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
         }
         summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded)
-        for rows in self.rows():
+        verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self._judging)
+        for read in self._chosen():
+            verdicts.add(read.gpu, read.samples)
+            rows = self._asked(read)
             summarizer.add(rows.gpu, rows.samples, rows.sm_mhz, rows.power_w)
             on_rows(rows)
         summary = summarizer.summary()
-        return Report(str(self._path), self.opened, summary, self._recording.whole, self._recording.versions)
+        found = verdicts.verdicts({scope.name: scope.wanted_s for scope in summary.scopes})
+        judged = replace(summary, verdicts=found)
+        whole, versions = self._recording.whole, self._recording.versions
+        return Report(self.path, self.opened, judged, whole, versions, self._judging)
 
     def _events(self) -> tuple[list[Event], list[Event], Span | None]:
         """Those of regions, NVML's reasons, and from when to when there were any."""
@@ -117,13 +149,24 @@ class Reading:
         ]
 
 
+def verdict_metrics(gpu: Recorded) -> MetricSet:
+    """All that verdicts can rest on of what was recorded of a GPU, of the columns of its samples."""
+    made = []
+    for name in INPUTS:
+        try:
+            made.append(gpu.metric(name, Wanted((name,))))
+        except UsageError:
+            pass  # it was not recorded, which the verdict will say where it matters
+    return MetricSet(gpu.counters, tuple(made))
+
+
 def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
     """What was asked for, of the metrics that were recorded if none is named; all as recorded if nothing is."""
     return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
 
 
-def _sets(
-    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say
+def sets_of(
+    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say = lambda line: None
 ) -> tuple[list[MetricSet], dict[str, str]]:
     """The metrics of each GPU, and why those of `also` are not among them that cannot be made."""
     lacking = {}

@@ -1,8 +1,8 @@
 """Requirements: `QTY[sel,...] OP NUMBER[%]`, read from text (judged in judgements.py).
 
-QTY is one of QUANTITIES, or METRIC.STAT (last dot) with STAT one of STATISTICS. A selector is the name of a region
-(quoted if it holds one of `= , ] "` or a space; within quotes a backslash stands before a quote or a backslash),
-`gpu=0-3+5`, or `group=all`. A requirement must hold on each selected GPU.
+QTY is one of QUANTITIES, `verdict.CLASS`, or METRIC.STAT (last dot) with STAT one of STATISTICS. A selector is the
+name of a region (quoted if it holds one of `= , ] "` or a space; within quotes a backslash stands before a quote or a
+backslash), `gpu=0-3+5`, or `group=all`. A requirement must hold on each selected GPU.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import ge, gt, le, lt, methodcaller
 
+from .analysis.decision_table import SPELT
 from .analysis.statistics import Row, Statistics
 from .errors import UsageError
-from .presets import SHORT_NAMES
+from .presets import RATES, SHORT_NAMES
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": ge, "<=": le, ">": gt, "<": lt}
 QUANTITIES: dict[str, Callable[[Row], float]] = {"coverage": lambda row: row.coverage}
@@ -34,6 +35,8 @@ STATISTICS: dict[str, Callable[[Statistics], float]] = {
     "longest_idle_s": lambda of: of.longest_idle_s,
 }
 """What is known of a metric; units as in QUANTITIES."""
+VERDICT = "verdict"
+"""`verdict.CLASS` is the share of the time that had this verdict, the class spelt with `_`."""
 OF_TIME = ("below_1", "below_10", "above_90", "idle_share", "longest_idle_s")
 """Those that a plain quotient, which is no percent, does not have."""
 MOST_GPU = 65_534
@@ -94,6 +97,8 @@ class _Reader:
     def _quantity(self, name: str, at: int) -> tuple[str, str]:
         if name in QUANTITIES:
             return "", name
+        if name.startswith(f"{VERDICT}."):
+            return VERDICT, self._verdict_class(name.removeprefix(f"{VERDICT}."), at + len(VERDICT) + 1)
         metric, dot, statistic = name.rpartition(".")
         if not dot or not (metric in SHORT_NAMES or "__" in metric):
             close = get_close_matches(metric or name, [*SHORT_NAMES, *QUANTITIES], 1)
@@ -103,6 +108,13 @@ class _Reader:
         if statistic not in STATISTICS:
             raise self._error(f"unknown statistic {statistic or '(none)'}; {KNOWN_STATISTICS}", at + len(metric) + 1)
         return metric, statistic
+
+    def _verdict_class(self, name: str, at: int) -> str:
+        if name in SPELT:
+            return name
+        begun = [known for known in SPELT if name and known.startswith(name)]  # up to a `-`, as a person reads it
+        close = begun or get_close_matches(name, SPELT, 1)
+        raise self._error(f"no verdict {name or '(none)'}; " + (f"did you mean {close[0]}?" if close else VERDICTS), at)
 
     def _selectors(self) -> tuple[str | None, tuple[int, ...] | None]:
         found: dict[str, object] = {}
@@ -175,7 +187,10 @@ class _Reader:
                 raise self._error(f"{statistic} has a unit, and is no percent", self._at - 1)
             return number, False
         limit = number / 100 if percent else number
-        if "__" not in metric or percent:  # what a counter comes to may be a plain quotient
+        if metric in RATES:
+            if percent:
+                raise self._error(f"{metric} is so much a second, and no percent", self._at - 1)
+        elif "__" not in metric or percent:  # what a counter comes to may be a plain quotient
             self._check_ratio(limit, word, percent, at)
         return limit, percent
 
@@ -211,8 +226,10 @@ class _Reader:
         return pointed(self._text, self._at if at is None else at, problem)
 
 
+VERDICTS = f"there are {', '.join(SPELT)}"
 KNOWN_STATISTICS = "there are mean, min, max, p1 to p99, " + ", ".join(OF_TIME)
-KNOWN = f"there are {', '.join(QUANTITIES)}, and METRIC.STAT of a metric: {', '.join(SHORT_NAMES)} or a counter"
+OF_NONE = ", ".join((*QUANTITIES, "verdict.CLASS"))
+KNOWN = f"there are {OF_NONE}, and METRIC.STAT of a metric: {', '.join(SHORT_NAMES)} or a counter"
 
 
 def pointed(text: str, at: int, problem: str) -> UsageError:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .errors import UsageError
 from .metrics import TIME, Metric, MetricSet
-from .presets import SHORT_NAMES, family, table, verified
+from .presets import SHORT_NAMES, family, in_verdict_set, table, verified
+from .verified import Verification
 
+UNVERIFIED = "not verified on hardware"
 ROLLUPS = ("avg", "sum", "min", "max")
+A_SECOND = 1e-9
+"""The peak of what is counted over nanoseconds and told a second."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The question, in the user's words. `full_scale` 0: by unit."""
+    """The question, in the user's words. `full_scale` 0: by unit. Of `metrics` those that are `optional` are read where
+    the chip's verdict set has them, and absent elsewhere."""
 
     metrics: tuple[str, ...] = ("tensor",)
     denominator: str = ""
     raw: bool = False
     full_scale: float = 0.0
+    optional: tuple[str, ...] = ()
+
+    def with_optional(self, names: Sequence[str]) -> Wanted:
+        """What is asked for, and these where they are to be had."""
+        added = tuple(name for name in names if name not in self.metrics)
+        return replace(self, metrics=(*self.metrics, *added), optional=(*self.optional, *added))
 
 
 def check(wanted: Wanted) -> None:
@@ -40,13 +52,15 @@ def check(wanted: Wanted) -> None:
 def resolve(wanted: Wanted, chip: str) -> MetricSet:
     """The counters to read on this chip and the metrics made of them, peaks still unknown.
 
-    Raises UsageError for a short name the chip has no counter for.
+    Raises UsageError for a short name the chip has no counter for, or if it has none for any.
     """
     check(wanted)
     metrics = tuple(_metric(name, wanted, chip) for name in dict.fromkeys(wanted.metrics))
     counters = [name for m in metrics for name in (*m.counters, m.elapsed) if name != TIME]
     if wanted.denominator:
         counters.append(wanted.denominator)
+    if not counters:
+        raise UsageError(f"{', '.join(wanted.metrics)}: cufall knows no counters of chip {chip} for any of these")
     return MetricSet(tuple(dict.fromkeys(counters)), metrics)
 
 
@@ -66,7 +80,13 @@ def elapsed_of(counter: str) -> str:
 
 
 def _metric(name: str, wanted: Wanted, chip: str) -> Metric:
+    if name in wanted.optional and not in_verdict_set(name, chip):
+        return absent(name)
     metric = _preset(name, chip) if name in SHORT_NAMES else _counter(name, wanted.denominator)
+    if metric.unit:
+        return (
+            replace(metric, peak=metric.peak * wanted.full_scale, plain=False, unit="") if wanted.full_scale else metric
+        )
     if wanted.full_scale and not metric.rate:
         return replace(metric, elapsed=_asked_elapsed(metric, wanted), peak=wanted.full_scale, bounded=False)
     if wanted.raw and not metric.rate:
@@ -87,7 +107,14 @@ def _preset(name: str, chip: str) -> Metric:
     recipe = table(chip)[name]
     if isinstance(recipe, str):
         raise UsageError(f"{name} is not to be had on {chip}: {recipe}")
+    if recipe.unit:
+        return Metric(name, name, recipe.counters, TIME, peak=A_SECOND, bounded=False, plain=True, unit=recipe.unit)
     return Metric(name, name, recipe.counters, recipe.elapsed, recipe.peak_of)
+
+
+def absent(name: str) -> Metric:
+    """A metric that this GPU has no counters for."""
+    return Metric(name, name, (), TIME, peak=1.0)
 
 
 def _counter(name: str, denominator: str) -> Metric:
@@ -126,7 +153,11 @@ def _check_counter(name: str, flag: str) -> None:
         raise UsageError(f"{flag} {name}: is a constant of the chip, nothing to sample")
 
 
-def chip_note(wanted: Wanted, chip: str) -> str:
-    """One line about short names that nobody has checked on this chip; empty if there are none."""
-    unsure = [n for n in wanted.metrics if n in SHORT_NAMES and not verified(n, chip)]
-    return f"{', '.join(unsure)} on {family(chip) or chip}: not verified on hardware" if unsure else ""
+def chip_note(wanted: Wanted, chip: str, here: Sequence[Verification] = ()) -> str:
+    """One line about short names that nobody has checked on this chip, or only `cufall verify` here; empty if there
+    are none."""
+    read = [n for n in wanted.metrics if n not in wanted.optional or in_verdict_set(n, chip)]
+    unsure = [n for n in read if n in SHORT_NAMES and not verified(n, chip)]
+    words = {n: next((found.words() for found in here if n in found.metrics), UNVERIFIED) for n in unsure}
+    groups = {said: [n for n in unsure if words[n] == said] for said in words.values()}
+    return "; ".join(f"{', '.join(names)} on {family(chip) or chip}: {said}" for said, names in groups.items())

@@ -10,8 +10,10 @@ import numpy as np
 from cufall_py.metrics import Metric, MetricSet
 from cufall_py.plan import Plan
 from cufall_py.recording import RecordingWriter
+from cufall_py.resolve import Wanted, resolve
 from cufall_py.samples import Samples
 from cufall_py.sources import Opened
+from cufall_py.sources.script import peak, rate
 from tests.helpers import EPOCH, GR_ELAPSED, MS, SECOND, SM_ELAPSED, TENSOR, gpu, metric
 
 REALTIME = "sm__pipe_tensor_cycles_active_realtime.avg"
@@ -63,4 +65,20 @@ def phases(path: Path, gpus: int = 1, seconds: int = 1) -> Path:
         for k, ratio in enumerate((0.0, 0.5, 0.0)):
             for each in range(gpus):
                 out.add(each, busy(EPOCH + k * length, [ratio] * (1000 * seconds)))
+    return path
+
+
+def working(
+    path: Path, phases: Sequence[tuple[str, dict[str, float]]], names: Sequence[str], chip: str = "GH100"
+) -> Path:
+    """A GPU that does one thing after another, a second each, each a region: `phases` are names and shares by short
+    name (`launches` a second), of which `names` are recorded."""
+    metrics = resolve(Wanted(tuple(names)), chip)
+    metrics = metrics.with_peaks({name: peak(name) for name in metrics.unknown_peaks()})
+    edges = EPOCH + MS * np.arange(1001, dtype=np.int64)
+    with writer(path, [opened(metrics=metrics, chip=chip)]) as out:
+        for k, (name, shares) in enumerate(phases):
+            values = np.array([[rate(counter, shares, chip) / 1000 for counter in metrics.counters]] * 1000)
+            region(out, name, EPOCH + k * SECOND, EPOCH + (k + 1) * SECOND)
+            out.add(0, Samples(edges[:-1] + k * SECOND, edges[1:] + k * SECOND, values))
     return path

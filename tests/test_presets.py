@@ -6,10 +6,23 @@ import gzip
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cufall_py.errors import UsageError
-from cufall_py.presets import FAMILIES, SHORT_NAMES, VERIFIED, Recipe, family, table, verified
+from cufall_py.presets import (
+    FAMILIES,
+    RATES,
+    SHORT_NAMES,
+    TIME,
+    VERDICT_NAMES,
+    VERDICT_SETS,
+    VERIFIED,
+    Recipe,
+    family,
+    table,
+    verified,
+)
 from cufall_py.resolve import Wanted, resolve
 from cufall_py.tables import DATA
 
@@ -36,7 +49,35 @@ def test_a_short_name_resolves_in_one_pass_or_says_why_not(chip: str, name: str)
         with pytest.raises(UsageError, match=name):
             resolve(Wanted((name,)), chip)
         return
+    if name in RATES:
+        assert resolve(Wanted((name,)), chip).counters == recipe.counters  # no elapsed counter, and passes not told
+        return
     assert PASSES[chip][key(resolve(Wanted((name,)), chip).counters)] == 1
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_verdict_set_is_of_what_the_chip_has(chip: str) -> None:
+    names = VERDICT_SETS[str(family(chip))]
+    resolve(Wanted(names), chip)
+    made = resolve(Wanted(()).with_optional(VERDICT_NAMES), chip)
+    assert [metric.label for metric in made.metrics] == list(VERDICT_NAMES)
+    assert [metric.label for metric in made.metrics if not metric.absent] == [n for n in VERDICT_NAMES if n in names]
+
+
+def test_what_is_asked_for_besides_the_verdict_set_must_be_there() -> None:
+    made = resolve(Wanted(("l2", "sm")).with_optional(VERDICT_NAMES), "GH100")
+    assert [metric.label for metric in made.metrics][:3] == ["l2", "sm", "tensor"]
+    with pytest.raises(UsageError, match="fp64 is not to be had"):
+        resolve(Wanted(("fp64",)).with_optional(VERDICT_NAMES), "GB202")
+
+
+def test_launches_are_so_many_a_second() -> None:
+    made = resolve(Wanted(("launches",)), "GH100")
+    (metric,) = made.metrics
+    assert (metric.plain, metric.bounded, metric.unit, metric.peak_unknown) == (True, False, "/s", False)
+    assert made.quotients(np.array([[300.0]]), np.array([10_000_000]))[0, 0] == pytest.approx(30_000)
+    of_100k = resolve(Wanted(("launches",), full_scale=100_000), "GH100")
+    assert of_100k.quotients(np.array([[300.0]]), np.array([10_000_000]))[0, 0] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -51,13 +92,13 @@ def test_every_counter_of_a_recipe_is_in_the_chips_list(chip: str) -> None:
     known = set(COUNTERS[chip]["COUNTER"])
     for recipe in table(chip).values():
         if isinstance(recipe, Recipe):
-            assert {name.rsplit(".", 1)[0] for name in (*recipe.counters, recipe.elapsed)} <= known
+            assert {name.rsplit(".", 1)[0] for name in (*recipe.counters, recipe.elapsed)} <= known | {TIME}
 
 
 @pytest.mark.parametrize("chip", COUNTERS)
 def test_numerator_and_elapsed_are_of_one_unit(chip: str) -> None:
     for recipe in table(chip).values():
-        if isinstance(recipe, Recipe):
+        if isinstance(recipe, Recipe) and not recipe.unit:
             units = {name.split("__")[0].split(".")[-1] for name in (*recipe.counters, recipe.elapsed)}
             assert len(units) == 1
 

@@ -6,26 +6,35 @@ import os
 import shutil
 import stat
 import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.saying import Say
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
+from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
-from .playing import OPTIONS as PLAYING, FrameSource, Say, is_read, playback, recording_of, refuse_playing_options
+from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
 from .screen import Aside, Quit, why_no_screen
+from .verdicts import OPTIONS as VERDICTS, judging_from
 
 if TYPE_CHECKING:
+    import subprocess
+
+    from cufall_py.analysis.verdict_scopes import Judging
     from cufall_py.frames import Frame
     from cufall_py.plan import Plan
 
     from .timeline import Timeline
+    from .verdict_view import VerdictScreen
 
+VERDICT_LINES = "verdict lines"
 LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
 LONGEST_S = 1e9
 
@@ -57,11 +66,12 @@ def bad_duration(value: object) -> str:
 @option("--no-labels", is_flag=True, help="Bands alone, without names and values.")
 @option(
     "--view",
-    type=click.Choice(["waterfall", "timeline"]),
+    type=click.Choice(["waterfall", "timeline", "verdict"]),
     default="waterfall",
     show_default=True,
-    help="A line a frame, or the last minutes on a full screen.",
+    help="A line a frame; the last minutes on a full screen; or what each GPU is bound by.",
 )
+@with_options(*VERDICTS)
 @option(
     "--color/--no-color",
     default=None,
@@ -87,13 +97,13 @@ def watch(options: dict[str, Any]) -> None:
     named = options["source"]
     with ExitStack() as stack:
         begin = _source(options, stack)
-        plan = plan_from(options)
+        plan, judging = _plan(options), judging_from(options)
         duration_s = _checked(options, plan)
         file = _open_csv(options["csv_path"], named, stack)
         view, aside = _view(options, file), Aside()
         source = stack.enter_context(begin(plan, aside))
-        sinks = _sinks(source, file, options, view)
-        screen = _timeline(source, aside, options) if view == "timeline" else nullcontext()
+        sinks = _sinks(source, file, options, view, judging)
+        screen = _screen(view, source, aside, options, judging)
         end_in_order()
         try:
             _show(source, duration_s, sinks, screen)
@@ -104,35 +114,27 @@ def watch(options: dict[str, Any]) -> None:
 
 
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], FrameSource]:
-    """Where frames come from, once the plan is known; what samples loads from now on, while this process does."""
-    if path := recording_of(options["source"]):
-        return lambda plan, say: playback(path, plan, say, options)
-    refuse_playing_options(options)
-    from cufall_py.launch import launch
+    """Where frames come from, once the plan is known."""
 
-    asked = time.monotonic()
-    process = stack.enter_context(launch(options["source"]))
-    stack.callback(process.kill)
-
-    def begin(plan: Plan, say: Say) -> FrameSource:
+    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> FrameSource:
         from cufall_py.session import Session
 
         return Session(plan, say, process=process, asked=asked)
 
-    return begin
+    return source_of(options, stack, lambda path, plan, say: playback(path, plan, say, options), sample)
 
 
 def _show(
     source: FrameSource,
     duration_s: float,
     sinks: list[Callable[[Frame], None]],
-    screen: AbstractContextManager[Timeline | None],
+    screen: AbstractContextManager[Timeline | VerdictScreen | None],
 ) -> None:
     try:
-        with screen as timeline:
-            if timeline:
-                sinks = [*sinks, timeline.add]
-            for frame in source.frames(duration_s, timeline.tick if timeline else None):
+        with screen as shown:
+            if shown:
+                sinks = [*sinks, shown.add]
+            for frame in source.frames(duration_s, shown.tick if shown else None):
                 for sink in sinks:
                     sink(frame)
     except Quit:
@@ -146,6 +148,23 @@ def _show(
 def _sum_up(source: FrameSource) -> None:
     for line in source.summary():
         say(line)
+
+
+def _plan(options: dict[str, Any]) -> Plan:
+    """As the options have it. Verdicts are of frames of --verdict-ms unless a length of frames is given, and take what
+    they can rest on besides the metrics that are named."""
+    if options["view"] != "verdict":
+        return plan_from(options)
+    from cufall_py.analysis.evidence import INPUTS
+    from cufall_py.plan import checked
+    from cufall_py.presets import SHORT_NAMES
+
+    if click.get_current_context().get_parameter_source("frame_us") is ParameterSource.DEFAULT:
+        options["frame_us"] = 1000 * options["verdict_ms"]
+    if not options["metrics"]:
+        options["metric_set"] = "verdict"
+    plan = plan_from(options)
+    return checked(replace(plan, wanted=plan.wanted.with_optional([name for name in INPUTS if name in SHORT_NAMES])))
 
 
 def _checked(options: dict[str, Any], plan: Plan) -> float:
@@ -185,14 +204,16 @@ def _close(file: TextIO, path: str) -> None:
 def _view(options: dict[str, Any], file: TextIO | None) -> str:
     """The view that there will be; none beside a CSV on stdout."""
     view: str = "" if file is sys.stdout else options["view"]
-    if view == "timeline" and (why := why_no_screen(sys.stdin, sys.stdout, os.environ)):
-        say(f"--view timeline: {why}; this is the waterfall")
-        return "waterfall"
-    return view
+    if view in ("", "waterfall") or not (why := why_no_screen(sys.stdin, sys.stdout, os.environ)):
+        return view
+    if view == "verdict":
+        return VERDICT_LINES
+    say(f"--view timeline: {why}; this is the waterfall")
+    return "waterfall"
 
 
 def _sinks(
-    source: FrameSource, file: TextIO | None, options: dict[str, Any], view: str
+    source: FrameSource, file: TextIO | None, options: dict[str, Any], view: str, judging: Judging
 ) -> list[Callable[[Frame], None]]:
     sinks = []
     if file:
@@ -200,6 +221,10 @@ def _sinks(
         sinks.append(_csv_sink(source, file, place, not options["no_flush"]))
     if view == "waterfall":
         sinks.append(_waterfall_sink(source, options))
+    if view == VERDICT_LINES:
+        from .verdict_view import line_sink
+
+        sinks.append(line_sink(source, not options["no_flush"], judging.table))
     return sinks
 
 
@@ -221,11 +246,13 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
 
 
 def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:
-    from cufall_py.views.waterfall import row
+    from cufall_py.views.waterfall import ASCII_BLANK, ASCII_RAMP, row
 
     metrics = source.opened[0].metrics.metrics
     labels, colour = not options["no_labels"], bool(options["color"])
-    ascii_only = not takes(sys.stdout, "\u28ff\u00b7")
+    if ascii_only := not takes(sys.stdout, "\u28ff\u00b7"):
+        ramp = f"bands are of {ASCII_RAMP.strip()} (least to most), {ASCII_BLANK} where not measured"
+        say(f"stdout takes no Braille dots ({encoding_of(sys.stdout)}): {ramp}")
     width = options["width"] or 0
 
     def write(frame: Frame) -> None:
@@ -234,7 +261,8 @@ def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[F
         width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
         line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
-            print(line, flush=not options["no_flush"])
+            # with its end in one piece: a signal may end this between two
+            print(line + "\n", end="", flush=not options["no_flush"])
 
     return write
 
@@ -249,16 +277,20 @@ def _width(bare: int, bands: int) -> int:
     return min(max((columns - bare) // bands, LEAST_WIDTH), DEFAULT_WIDTH)
 
 
-def _timeline(source: FrameSource, aside: Aside, options: dict[str, Any]) -> AbstractContextManager[Timeline]:
+def _screen(
+    view: str, source: FrameSource, aside: Aside, options: dict[str, Any], judging: Judging
+) -> AbstractContextManager[Timeline | VerdictScreen | None]:
+    if view not in ("timeline", "verdict"):
+        return nullcontext()
+    colour = in_colour(options["color"], os.environ, True)
+    ascii_only = not takes(sys.stdout, "\u2581\u2588\u00b7")
+    if view == "verdict":
+        from .verdict_view import verdicts
+
+        return verdicts(source, aside, colour, ascii_only, judging.table)
     from .timeline import timeline
 
-    colour = in_colour(options["color"], os.environ, True)
-    return timeline(source, aside, colour, not takes(sys.stdout, "\u2581\u2588\u00b7"))
-
-
-def takes(stream: TextIO, characters: str) -> bool:
-    try:
-        characters.encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+    length_s = source.length_s
+    if length_s is not None and options["duration_sec"]:
+        length_s = min(length_s, options["duration_sec"])
+    return timeline(source, aside, length_s, colour, ascii_only)

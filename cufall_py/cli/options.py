@@ -27,6 +27,15 @@ def number(kind: type[int] | type[float], refusal: Callable[[object], str]) -> C
     return convert
 
 
+class RecordingPath(click.Path):
+    """A file to read. An empty name, as of a variable that is not set, would be the folder this runs in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            raise click.UsageError("an empty file name; name a recording")
+        return super().convert(value, param, ctx)
+
+
 def bad_full_scale(value: object) -> str:
     return f"--full-scale {value}: must be 0 or a number above it"
 
@@ -36,6 +45,12 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "CUFALL_" + long.removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, **settings)
+
+
+class Texts(click.types.StringParamType):
+    """Words with spaces; several in a variable are parted by `;`."""
+
+    envvar_list_splitter = ";"
 
 
 def plan_number(name: str, default: int, metavar: str, help: str) -> Callable[[Any], Any]:
@@ -76,6 +91,13 @@ SAMPLING = (
         metavar="NAME",
         shell_complete=metric_names,
         help="Short name or CUPTI counter; may be repeated. [default: tensor]",
+    ),
+    option(
+        "--set",
+        "metric_set",
+        type=click.Choice(["verdict"]),
+        default=None,
+        help="What verdicts take, as far as this chip has it in one pass; beside --metric.",
     ),
     option("--denominator", default="", metavar="COUNTER", help="What a metric given by its CUPTI name is divided by."),
     click.option("--no-denominator", is_flag=True, help="Unset CUFALL_DENOMINATOR."),
@@ -122,27 +144,30 @@ def plan_from(options: dict[str, Any]) -> Plan:
 
     wanted = wanted_from(options, ("tensor",))
     for name in WANTED:
-        del options[name]
+        options.pop(name, None)
     names = ("source", "devices", "trigger", *LIMITS)
     return checked(Plan(wanted=wanted, **{name: options.pop(name) for name in names}))
 
 
-WANTED = ("metrics", "denominator", "no_denominator", "raw", "full_scale")
+WANTED = ("metrics", "metric_set", "denominator", "no_denominator", "raw", "full_scale")
 """The parameters that say what is to be shown."""
 
 
 def wanted_from(options: dict[str, Any], metrics: tuple[str, ...]) -> Wanted:
     """What WANTED mean together, of these metrics unless others are named. Raises UsageError."""
+    from cufall_py.presets import VERDICT_NAMES
     from cufall_py.resolve import Wanted
 
     from_variable = click.get_current_context().get_parameter_source("denominator") is ParameterSource.ENVIRONMENT
     ignored = options["no_denominator"] and from_variable
-    return Wanted(
-        metrics=options["metrics"] or metrics,
+    of_set = options.get("metric_set")
+    wanted = Wanted(
+        metrics=options["metrics"] or (() if of_set else metrics),
         denominator="" if ignored else options["denominator"],
         raw=options["raw"],
         full_scale=_full_scale(options["full_scale"]),
     )
+    return wanted.with_optional(VERDICT_NAMES) if of_set else wanted
 
 
 def _full_scale(value: float) -> float:

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from cufall_py import __version__
+from cufall_py.analysis.advice import advice
 from cufall_py.analysis.bins import RELATIVE_RESOLUTION, RESOLUTION
+from cufall_py.analysis.decision_table import spelt
 from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import Scope
+from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.judgements import Judgement
 from cufall_py.report import Report
 
@@ -41,6 +44,7 @@ def _recording(report: Report, judgements: Sequence[Judgement]) -> dict[str, Any
         "spans_ns": [list(span) for span in summary.spans],
         "gpus": [_gpu(report, k) for k in range(len(report.opened))],
         "metrics": [_metric(report, k) for k in range(len(summary.metrics))],
+        "verdicts": {"frame_ms": report.judging.frame_ns / 1e6, "table": report.judging.table.to_json()},
         "scopes": [_scope(report, scope) for scope in summary.scopes],
         "requirements": [judged(judgement) for judgement in judgements],
     }
@@ -59,6 +63,7 @@ def _metric(report: Report, k: int) -> dict[str, Any]:
         "name": found[0].label,
         "asked": found[0].asked,
         "plain": found[0].plain,
+        "unit": found[0].unit or None,
         "counters": [metric.formula or None for metric in found],
         "percentile_resolution": resolution,
         "resolution_is": "absolute" if found[0].bounded else "relative",
@@ -70,7 +75,10 @@ def _scope(report: Report, scope: Scope) -> dict[str, Any]:
     return {
         "region": scope.name or None,
         "wanted_s": scope.wanted_s,
-        "gpus": [{"gpu": gpu, **_row(row)} for gpu, row in zip(ordinals, scope.rows, strict=True)],
+        "gpus": [
+            {"gpu": gpu, **_row(row), "verdict": verdict(window)}
+            for gpu, row, window in zip(ordinals, scope.rows, report.summary.verdicts[scope.name], strict=True)
+        ],
         "all": scope.group and {**_row(scope.group), **_of_group(scope.group, ordinals, report)},
     }
 
@@ -106,8 +114,22 @@ def figures(of: Statistics) -> dict[str, Any]:
         "idle_share": of.idle_share,
         "longest_idle_s": of.longest_idle_s,
         "coverage": of.coverage,
+        "counted_per_s": of.counted_per_s,
     }
     return {**{name: _number(value) for name, value in values.items()}, "samples": of.samples}
+
+
+def verdict(window: WindowVerdict) -> dict[str, Any]:
+    """What a window of a GPU comes to. Names of classes are spelt as requirements have them, with `_`."""
+    return {
+        "class": spelt(window.verdict),
+        "runner_up": spelt(window.runner_up) or None,
+        "shares": {spelt(name): share for name, share in window.shares.items()},
+        "at_most": {spelt(name): share for name, share in window.at_most.items()},
+        "evidence": {name: _number(mean) for name, mean in window.means.items()},
+        "missing": list(window.missing),
+        "advice": advice(window.verdict, window.missing),
+    }
 
 
 def judged(judgement: Judgement) -> dict[str, Any]:

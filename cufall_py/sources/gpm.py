@@ -17,7 +17,7 @@ from cufall_py.devices import Device, cuda_devices
 from cufall_py.errors import SourceError, Unsupported
 from cufall_py.metrics import TIME, Metric, MetricSet
 from cufall_py.plan import Plan
-from cufall_py.resolve import Wanted
+from cufall_py.resolve import Wanted, absent
 from cufall_py.samples import Samples, Tally
 
 from . import Opened
@@ -156,11 +156,13 @@ def renewal(last_ns: int, before_ns: int, after_ns: int) -> int:
 def gpm_set(wanted: Wanted) -> MetricSet:
     """The metrics that were asked for as GPM gives them. Raises Unsupported for one that it cannot."""
     metrics = tuple(_metric(name, wanted) for name in dict.fromkeys(wanted.metrics))
-    return MetricSet(tuple(dict.fromkeys(m.counters[0] for m in metrics)), metrics)
+    return MetricSet(tuple(dict.fromkeys(name for m in metrics for name in m.counters)), metrics)
 
 
 def _metric(name: str, wanted: Wanted) -> Metric:
     given = GIVES.get(SAME_AS.get(name, name))
+    if given is None and name in wanted.optional:
+        return absent(name)
     if given is None:
         raise Unsupported(f"NVML GPM cannot give {name}; it gives {', '.join(GIVES)}")
     if wanted.raw or wanted.full_scale:

@@ -140,7 +140,7 @@ def _longest(marks: list[Any]) -> list[Any]:
 def _metric_plots(page: Page, seconds: _Seconds) -> list[dict[str, Any]]:
     out = []
     for k, metric in enumerate(page.metrics):
-        scale, unit = (1.0, "") if metric.plain else (100.0, "%")
+        scale, unit = (1.0, metric.unit) if metric.plain else (100.0, "%")
         plot = {"label": metric.label, "unit": unit, "formula": metric.formula, "full": 0 if metric.plain else 100}
         out.append({**plot, **_series(page.pyramid, k, scale, seconds)})
     return out

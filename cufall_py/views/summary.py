@@ -9,8 +9,10 @@ from datetime import datetime, timezone
 from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import WHOLE, Scope
 from cufall_py.judgements import HELD, MISSED, NOT_MEASURABLE, Judgement
+from cufall_py.metrics import Metric
 from cufall_py.report import Report
 
+from . import verdict
 from .tables import Table, escaped, markdown, text
 
 MISSING = "--"
@@ -106,13 +108,21 @@ def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]
     for k, label in enumerate(report.summary.metrics):
         yield _metric_title(report, k, label), _metric_tables(report, k, columns)
     yield "clocks and power", [_hardware_table(report)]
+    if _has_verdicts(report):
+        yield f"verdict, of frames of {report.judging.frame_ns / 1e6:g} ms", [_verdict_table(report)]
 
 
 def _metric_title(report: Report, k: int, label: str) -> str:
     metrics = dict.fromkeys(opened.metrics.metrics[k] for opened in report.opened)
     formulas = dict.fromkeys(metric.formula for metric in metrics if metric.formula)
-    unit = "a plain quotient" if any(metric.plain for metric in metrics) else "of the peak"
+    unit = _unit_words(*metrics)
     return f"{label}, {unit}: {' or '.join(formulas) or 'absent'}"
+
+
+def _unit_words(*metrics: Metric) -> str:
+    if any(metric.unit for metric in metrics):
+        return "a second"
+    return "a plain quotient" if any(metric.plain for metric in metrics) else "of the peak"
 
 
 def _metric_tables(report: Report, k: int, columns: int) -> list[Table]:
@@ -144,6 +154,20 @@ def _hardware_table(report: Report) -> Table:
     return _table([place for place, _ in rows], columns)
 
 
+def _has_verdicts(report: Report) -> bool:
+    """Whether any GPU has one, at any time."""
+    return any(window.shares["unknown"] < 1 for window in report.summary.verdicts.get(WHOLE, ()))
+
+
+def _verdict_table(report: Report) -> Table:
+    rows = []
+    for scope in report.summary.scopes:
+        names = [scope.name or EVERYTHING] + [""] * len(report.opened)
+        windows = report.summary.verdicts[scope.name]
+        rows += [(name, o.label, *verdict.cells(w)) for name, o, w in zip(names, report.opened, windows, strict=False)]
+    return Table(("region", "gpu", *verdict.HEAD), rows, words=6)
+
+
 def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> Table:
     rows = [(*place, *cells) for place, cells in zip(places, zip(*columns.values(), strict=True), strict=True)]
     return Table(("region", "gpu", *columns), rows, words=2)
@@ -165,6 +189,8 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"all: an average over unlike GPUs ({', '.join(group.unlike_kinds)})"
     for scope in report.summary.scopes:
         yield from _unlike_notes(report, scope)
+    if _has_verdicts(report):
+        yield from verdict.advices(window for windows in report.summary.verdicts.values() for window in windows)
     if report.summary.behind:
         yield f"{report.summary.behind} samples lie before earlier ones, for a clock was set back: they are left out"
 

@@ -1,0 +1,150 @@
+"""Verdicts of windows: how much of a GPU's time was bound by what, and what the whole comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cufall_py.metrics import MetricSet
+from cufall_py.samples import Samples
+
+from .decision_table import CLASSES, MIXED, TABLE, UNKNOWN, DecisionTable
+from .verdict import NAMES, Verdicts, classify
+from .verdict_frames import FrameTotals, frame_totals, means_of
+
+Floats = NDArray[np.float64]
+HALF = 0.5
+"""A class that has less of a window than this is not its verdict."""
+AT_ONCE = 4096
+"""Frames that are classified together: for fewer numpy's calls take longer than the work."""
+
+
+@dataclass(frozen=True)
+class WindowVerdict:
+    """What a window of one GPU comes to.
+
+    `shares` of each of CLASSES add up to 1: of the window's time, of which what was not measured is unknown. `verdict`
+    is the class with the most time, mixed if none has half; `runner_up` the one with the most besides (empty: none).
+    `at_most` is each share with the unknown time that may be of that class. `means` is what was measured over the
+    window, each the quotient of its sums, by short name. `missing` names what unknown frames lacked, the most frequent
+    first.
+    """
+
+    verdict: str
+    runner_up: str
+    shares: Mapping[str, float]
+    at_most: Mapping[str, float]
+    means: Mapping[str, float]
+    missing: tuple[str, ...] = ()
+    covered_s: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Of the verdict itself."""
+        return self.shares[self.verdict]
+
+
+@dataclass
+class ClassTimes:
+    """Time by class, `possible_ns` of what is unknown, (CLASSES,) each, and what unknown frames lacked, (NAMES,)."""
+
+    by_class_ns: Floats = field(default_factory=lambda: np.zeros(len(CLASSES)))
+    possible_ns: Floats = field(default_factory=lambda: np.zeros(len(CLASSES)))
+    lacking_ns: Floats = field(default_factory=lambda: np.zeros(len(NAMES)))
+
+    def add(self, covered_ns: Floats, verdicts: Verdicts) -> None:
+        """Take in frames, of each of which so much (n,) was measured."""
+        self.by_class_ns += np.bincount(verdicts.classes, covered_ns, len(CLASSES))
+        self.possible_ns += _by_bit(verdicts.possible, covered_ns, len(CLASSES))
+        self.lacking_ns += _by_bit(verdicts.missing, covered_ns, len(NAMES))
+
+    def verdict(self, wanted_ns: float, means: Mapping[str, float]) -> WindowVerdict:
+        """Of a window that is so long, measured or not, with these means."""
+        covered_ns = float(self.by_class_ns.sum())
+        whole_ns = max(wanted_ns, covered_ns)
+        unmeasured = 1 - covered_ns / whole_ns if whole_ns else 1.0
+        shares = self.by_class_ns / (whole_ns or 1)
+        shares[UNKNOWN] += unmeasured
+        at_most = np.minimum(shares + self.possible_ns / (whole_ns or 1) + unmeasured, 1.0)
+        at_most[UNKNOWN] = shares[UNKNOWN]
+        verdict, runner_up = first_two(shares)
+        return WindowVerdict(
+            CLASSES[verdict],
+            CLASSES[runner_up] if runner_up >= 0 else "",
+            dict(zip(CLASSES, shares.tolist(), strict=True)),
+            dict(zip(CLASSES, at_most.tolist(), strict=True)),
+            means,
+            self._missing(),
+            covered_ns / 1e9,
+        )
+
+    def _missing(self) -> tuple[str, ...]:
+        order = np.argsort(-self.lacking_ns, kind="stable")
+        return tuple(NAMES[k] for k in order if self.lacking_ns[k] > 0)
+
+
+def _by_bit(masks: NDArray[np.unsignedinteger[Any]], weights: Floats, bits: int) -> Floats:
+    """(bits,) the weight of those that have each bit."""
+    if not masks.any():
+        return np.zeros(bits)
+    return np.array([weights[(masks & masks.dtype.type(1 << k)) != 0].sum() for k in range(bits)])
+
+
+def first_two(shares: Floats) -> tuple[int, int]:
+    """The verdict of (CLASSES,) shares, and the class with the most time besides, -1 if there is none."""
+    order = np.argsort(-shares, kind="stable")
+    verdict = int(order[0]) if shares[order[0]] >= HALF else MIXED
+    runner_up = int(next(k for k in order if k != verdict))
+    return verdict, runner_up if shares[runner_up] > 0 else -1
+
+
+class Classifier:
+    """Verdicts of one GPU's samples in one window, as they come, in memory that does not grow with them."""
+
+    def __init__(self, metrics: MetricSet, frame_ns: int, table: DecisionTable = TABLE) -> None:
+        self._metrics, self._frame_ns, self._table = metrics, frame_ns, table
+        self._waiting: list[FrameTotals] = []
+        self._frames = 0
+        self._times, self._totals = ClassTimes(), np.zeros(len(metrics.counters) + 1)
+
+    def add(self, samples: Samples) -> None:
+        """Take the next samples (in order, not overlapping)."""
+        if len(samples):
+            self.add_frames(frame_totals(samples, self._metrics, self._frame_ns))
+
+    def add_frames(self, frames: FrameTotals) -> None:
+        """The same, of frames made of them; the first may be the last of those before."""
+        self._waiting.append(frames)
+        self._frames += len(frames)
+        if self._frames > AT_ONCE:
+            found = FrameTotals.join(self._waiting)
+            self._classify(found[:-1])
+            self._waiting = [found[-1:]]  # its end may be yet to come
+            self._frames = 1
+
+    def verdict(self, wanted_ns: float) -> WindowVerdict:
+        """Of all that has come, in a window that is so long."""
+        if self._frames:
+            self._classify(FrameTotals.join(self._waiting))
+        self._waiting, self._frames = [], 0
+        return self._times.verdict(wanted_ns, self._means())
+
+    def _classify(self, frames: FrameTotals) -> None:
+        if len(frames):
+            self._times.add(frames.covered_ns, verdicts_of(frames, self._metrics, self._table))
+            self._totals += frames.totals.sum(axis=0)
+
+    def _means(self) -> dict[str, float]:
+        if not self._totals[-1]:
+            return {}
+        whole = FrameTotals(self._frame_ns, np.zeros(1, np.int64), self._totals[None])
+        return {name: float(mean[0]) for name, mean in means_of(whole, self._metrics).items()}
+
+
+def verdicts_of(frames: FrameTotals, metrics: MetricSet, table: DecisionTable = TABLE) -> Verdicts:
+    """The verdict of each frame."""
+    return classify(means_of(frames, metrics), len(frames), table)

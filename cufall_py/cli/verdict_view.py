@@ -1,0 +1,96 @@
+"""`--view verdict`: the last seconds of each GPU on a full screen, or a line a frame where there is none."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cufall_py.analysis.decision_table import CLASSES, DecisionTable
+from cufall_py.analysis.recent import Recent
+from cufall_py.frames import Frame
+from cufall_py.views.styled import to_ansi
+from cufall_py.views.verdict import row
+from cufall_py.views.verdict_screen import Scene, screen
+
+from . import STDOUT, writing
+from .playing import FrameSource
+from .screen import Aside, Quit, Screen, full_screen
+
+SHOWN_S = 10.0
+GAP_S, MOST_GAP_S = 0.25, 1.0
+LEAST_FRAMES, MOST_FRAMES = 2, 10_000
+
+
+@contextmanager
+def verdicts(
+    source: FrameSource, aside: Aside, colour: bool, ascii_only: bool, table: DecisionTable
+) -> Iterator[VerdictScreen]:
+    """Verdicts of these frames on stdout, for as long as this lasts."""
+    with aside.held():
+        with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
+            shown = VerdictScreen(source, aside, on, colour, ascii_only, table)
+            yield shown
+        shown.leave_behind()
+
+
+class VerdictScreen:
+    """Takes each frame with `add`; `tick` is to be called between them, many times a second."""
+
+    def __init__(
+        self, source: FrameSource, aside: Aside, on: Screen, colour: bool, ascii_only: bool, table: DecisionTable
+    ) -> None:
+        self._source, self._aside, self._screen = source, aside, on
+        self._colour, self._ascii_only = colour, ascii_only
+        self._recent = recent(source, SHOWN_S, table)
+        self._drawn_s, self._fresh, self._size = 0.0, True, (0, 0)
+
+    def add(self, frame: Frame) -> None:
+        self._recent.add(frame.mean, frame.covered_ns, frame.period_ns)
+        self._fresh = True
+        self.tick()
+
+    def tick(self) -> None:
+        """Answer keys and draw, if it is time. Raises Quit."""
+        if "q" in self._screen.pressed():
+            raise Quit
+        now_s = time.monotonic()
+        asked = self._screen.stale or self._screen.size() != self._size
+        if asked or now_s >= self._drawn_s + (GAP_S if self._fresh else MOST_GAP_S):
+            self._size, self._drawn_s, self._fresh = self._screen.size(), now_s, False
+            with writing(STDOUT):
+                self._screen.draw(self._picture(), "ascii" if self._ascii_only else sys.stdout.encoding)
+
+    def leave_behind(self) -> None:
+        """Write the last picture where a person finds it after the screen has gone."""
+        with writing(STDOUT):
+            print(*self._picture(), sep="\n", flush=True)
+
+    def _picture(self) -> list[str]:
+        codes = self._recent.codes()
+        seconds = len(codes) * self._source.plan.frame_ns / 1e9
+        gpus = [opened.label for opened in self._source.opened]
+        scene = Scene("verdicts", gpus, self._recent.windows(), codes, seconds, self._aside.newest)
+        return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
+
+
+def line_sink(source: FrameSource, flush: bool, table: DecisionTable) -> Callable[[Frame], None]:
+    """A line a frame on stdout."""
+    last = recent(source, 0.0, table)
+
+    def write(frame: Frame) -> None:
+        last.add(frame.mean, frame.covered_ns, frame.period_ns)
+        codes, means = last.newest()
+        gpus = [opened.label for opened in source.opened]
+        with writing(STDOUT):
+            print(row(frame.start_ns, gpus, [CLASSES[code] for code in codes], means), flush=flush)
+
+    return write
+
+
+def recent(source: FrameSource, seconds: float, table: DecisionTable) -> Recent:
+    """What keeps the verdicts of so many seconds of frames."""
+    frames = round(seconds * 1e9 / source.plan.frame_ns)
+    kept = min(max(frames, LEAST_FRAMES), MOST_FRAMES)
+    return Recent(source.opened[0].metrics.metrics, len(source.opened), kept, table)

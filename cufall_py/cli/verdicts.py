@@ -1,0 +1,53 @@
+"""The options of verdicts, for every verb that gives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cufall_py.errors import UsageError
+
+from .options import number, option
+
+if TYPE_CHECKING:
+    from cufall_py.analysis.verdict_scopes import Judging
+
+LEAST_MS, DEFAULT_MS, MOST_MS = 1, 50, 60_000
+
+
+def bad_length(value: object) -> str:
+    return f"--verdict-ms {value}: must be a whole number from {LEAST_MS} to {MOST_MS}"
+
+
+OPTIONS = (
+    option(
+        "--verdict-ms",
+        type=number(int, bad_length),
+        default=DEFAULT_MS,
+        show_default=True,
+        metavar="MS",
+        help="Length of the frames that verdicts are given of.",
+    ),
+    option(
+        "--verdict-table",
+        default="",
+        metavar="FILE",
+        help="The table that verdicts are read from, as JSON (docs/verdict.md).",
+    ),
+)
+
+
+def judging_from(options: dict[str, Any]) -> Judging:
+    """How verdicts are to be given. Raises UsageError."""
+    from cufall_py.analysis.decision_table import TABLE, parse
+    from cufall_py.analysis.verdict_scopes import Judging
+
+    length_ms, path = options["verdict_ms"], options["verdict_table"]
+    if not LEAST_MS <= length_ms <= MOST_MS:
+        raise UsageError(bad_length(length_ms))
+    if not path:
+        return Judging(length_ms * 1_000_000, TABLE)
+    try:
+        return Judging(length_ms * 1_000_000, parse(Path(path).read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, MemoryError, RecursionError, UsageError) as error:
+        raise UsageError(f"--verdict-table {path}: {getattr(error, 'strerror', None) or error}") from None

@@ -1,0 +1,67 @@
+"""Verdicts as a person reads them: a table of a window's, and a line a GPU of the last seconds as they come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from cufall_py.analysis.advice import advice, evidence
+from cufall_py.analysis.decision_table import CLASSES
+from cufall_py.analysis.verdict_windows import WindowVerdict
+from cufall_py.presets import RATES
+
+from .waterfall import clock
+
+NAME_WIDTH = max(map(len, CLASSES))
+LEAST_SHARE = 0.0005
+"""What rounds to 0.0 % is not named."""
+
+
+def evidence_text(verdict: str, means: Mapping[str, float]) -> str:
+    """`dram 61%, tensor 4.7%`: the values that a class rests on."""
+    return ", ".join(f"{name} {value_text(name, value)}" for name, value in evidence(verdict, means))
+
+
+def value_text(name: str, value: float) -> str:
+    if math.isnan(value):
+        return "--"
+    return f"{value:.0f}/s" if name in RATES else share_text(value)
+
+
+def share_text(share: float) -> str:
+    percent = 100 * share
+    if 0 < percent < 0.01:
+        return "<.01%"
+    return f"{percent:.2g}%" if percent < 9.95 else f"{percent:.0f}%"
+
+
+HEAD = ("verdict", "share", "besides", "evidence")
+
+
+def cells(window: WindowVerdict) -> tuple[str, ...]:
+    """A window under HEAD."""
+    return (window.verdict, share_text(window.share), besides(window), evidence_text(window.verdict, window.means))
+
+
+def besides(window: WindowVerdict) -> str:
+    """`waiting 38%`: the classes that took time but for the verdict's, most first."""
+    found = [(share, name) for name, share in window.shares.items() if share >= LEAST_SHARE and name != window.verdict]
+    return ", ".join(f"{name} {share_text(share)}" for share, name in sorted(found, reverse=True))
+
+
+def row(start_ns: int, gpus: Sequence[str], verdicts: Sequence[str], means: Sequence[Mapping[str, float]]) -> str:
+    """`23:26:27.507739 g0 memory-bound    dram 61%, tensor 4.7%  g1 ...`: a frame as a line."""
+    parts = [
+        f"{gpu} {verdict:{NAME_WIDTH}} {evidence_text(verdict, of)}"
+        for gpu, verdict, of in zip(gpus, verdicts, means, strict=True)
+    ]
+    return f"{clock(start_ns)} {'  '.join(parts)}"
+
+
+def advices(windows: Iterable[WindowVerdict]) -> Iterator[str]:
+    """What to do about each class among these, told once."""
+    found: dict[str, list[str]] = {}
+    for window in windows:
+        found.setdefault(window.verdict, []).extend(window.missing)
+    for verdict, missing in found.items():
+        yield f"{verdict}: {advice(verdict, tuple(dict.fromkeys(missing)))}"

@@ -1,0 +1,148 @@
+"""Verdicts of recordings: what a person, a script and a CI job get of a GPU whose every phase is known."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+
+from cufall_py import cli
+from tests.recordings import working
+
+NAMES = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "launches", "pcie.rx", "pcie.tx")
+AT_WORK = {"gr": 1.0, "sm": 0.95}
+PHASES = [
+    ("nothing", {}),
+    ("prefill", {**AT_WORK, "tensor": 0.8, "dram": 0.2, "issue": 0.1}),
+    ("prefill-simt", {**AT_WORK, "fma": 0.75, "issue": 0.85, "dram": 0.03}),
+    ("decode-eager", {"gr": 0.25, "sm": 0.08, "dram": 0.03, "issue": 0.02, "launches": 30_000}),
+    ("decode-graph", {"gr": 0.97, "sm": 0.7, "dram": 0.55, "tensor": 0.05, "issue": 0.1, "launches": 100_000}),
+    ("all-reduce", {"gr": 1.0, "sm": 0.1, "issue": 0.001}),
+]
+EXPECTED = {
+    "nothing": "idle",
+    "prefill": "tensor_bound",
+    "prefill-simt": "cuda_core_bound",
+    "decode-eager": "launch_bound",
+    "decode-graph": "memory_bound",
+    "all-reduce": "waiting",
+}
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> object:
+    before = {number: signal.getsignal(number) for number in cli.END_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> str:
+    return str(working(tmp_path / "known.cufall", PHASES, NAMES))
+
+
+@pytest.fixture
+def without_fma(tmp_path: Path) -> str:
+    names = [name for name in NAMES if name not in ("fma", "alu")]
+    return str(working(tmp_path / "without.cufall", PHASES, names))
+
+
+def ends(words: str, capfd: pytest.CaptureFixture[str], *files: str) -> tuple[int, str, list[str]]:
+    code = cli._run(["report", *files, *shlex.split(words)])
+    out, error = capfd.readouterr()
+    return code, out, error.splitlines()
+
+
+def scopes(out: str) -> dict[str, dict[str, object]]:
+    (recording,) = json.loads(out)["recordings"]
+    return {scope["region"] or "": scope["gpus"][0]["verdict"] for scope in recording["scopes"]}
+
+
+def test_each_region_has_the_verdict_that_its_values_say(known: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ends("--json", capfd, known)
+    found = scopes(out)
+    assert code == 0
+    assert {name: found[name]["class"] for name in EXPECTED} == EXPECTED
+    assert all(found[name]["shares"][EXPECTED[name]] == 1 for name in EXPECTED)
+    assert found["decode-eager"]["evidence"]["launches"] == pytest.approx(30_000)
+    assert found[""]["class"] == "mixed"  # six things, a sixth of the time each
+    assert sum(found[""]["shares"].values()) == pytest.approx(1)
+    assert "CUDA graphs" in found["decode-eager"]["advice"]
+
+
+def test_what_was_not_measured_is_unknown_and_named(without_fma: str, capfd: pytest.CaptureFixture[str]) -> None:
+    found = scopes(ends("--json", capfd, without_fma)[1])
+    assert found["prefill-simt"]["class"] == "unknown"
+    assert found["prefill-simt"]["missing"] == ["fma"]
+    assert found["prefill-simt"]["runner_up"] is None
+    others = {name: verdict for name, verdict in EXPECTED.items() if name != "prefill-simt"}
+    assert {name: found[name]["class"] for name in others} == others
+
+
+def test_a_person_reads_classes_evidence_and_advice(known: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ends("--metric tensor", capfd, known)
+    lines = out.splitlines()
+    at = lines.index("verdict, of frames of 50 ms")
+    assert lines[at + 1].split() == ["REGION", "GPU", "VERDICT", "SHARE", "BESIDES", "EVIDENCE"]
+    simt = next(line for line in lines[at:] if line.startswith("prefill-simt"))
+    told = "prefill-simt g0 cuda-core-bound 100% fma 75%, alu 0%, tensor 0%, dram 3%"
+    assert " ".join(simt.split()) == told
+    assert sum(line.startswith("cuda-core-bound: the work runs on the CUDA cores") for line in lines) == 1
+    assert code == 0
+
+
+def test_markdown_has_them_too(known: str, capfd: pytest.CaptureFixture[str]) -> None:
+    out = ends("--markdown -", capfd, known)[1]
+    assert "| prefill-simt | g0 | cuda-core-bound | 100% |" in out
+
+
+@pytest.mark.parametrize(
+    "requirement, code",
+    [
+        ("verdict.cuda_core_bound[decode-graph] < 10%", 0),
+        ("verdict.cuda_core_bound[prefill-simt] < 10%", 3),
+        ("verdict.memory_bound[decode-graph] > 90%", 0),
+        ("verdict.idle <= 20%", 0),
+        ("verdict.idle >= 20%", 3),
+    ],
+)
+def test_a_verdict_can_be_required(requirement: str, code: int, known: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert ends(f"--require {shlex.quote(requirement)}", capfd, known)[0] == code
+
+
+@pytest.mark.parametrize(
+    "requirement, code",
+    [
+        ("verdict.cuda_core_bound[prefill-simt] < 10%", 4),  # it may be, and then it is not less
+        ("verdict.cuda_core_bound[decode-graph] < 10%", 0),  # what was measured leaves no room for it
+        ("verdict.memory_bound[prefill-simt] < 10%", 0),
+        ("verdict.unknown < 10%", 3),
+        ("verdict.unknown[prefill] < 10%", 0),
+    ],
+)
+def test_what_is_unknown_decides_nothing(
+    requirement: str, code: int, without_fma: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found, _, error = ends(f"--require {shlex.quote(requirement)}", capfd, without_fma)
+    assert found == code
+    assert code != 4 or "not measured: fma" in error[-1]
+
+
+def test_a_table_of_ones_own(known: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "table.json"
+    table.write_text(json.dumps({"schema": 1, "rows": [{"class": "idle", "when": ["gr < 0.3"]}]}))
+    out = ends(f"--json --verdict-table {table} --verdict-ms 100", capfd, known)[1]
+    assert scopes(out)["decode-eager"]["class"] == "idle"
+    assert json.loads(out)["recordings"][0]["verdicts"]["frame_ms"] == 100
+    for words, told in [
+        (f"--verdict-table {tmp_path}/none", "No such file"),
+        (f"--verdict-table {known}", "--verdict-table"),
+        ("--verdict-ms 0", "from 1 to 60000"),
+        ("--verdict-ms x", "from 1 to 60000"),
+    ]:
+        code, _, error = ends(words, capfd, known)
+        assert code == 2 and told in error[-1] and len(error) <= 3

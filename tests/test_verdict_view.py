@@ -1,0 +1,131 @@
+"""`--view verdict`: lines into a pipe, a full screen on a terminal, of GPUs that are known to do one thing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from rich.cells import cell_len
+
+from cufall_py.analysis.decision_table import CLASSES
+from cufall_py.analysis.recent import Recent
+from cufall_py.metrics import TIME, Metric
+from cufall_py.views.styled import plain
+from cufall_py.views.verdict import row, share_text
+from cufall_py.views.verdict_screen import Scene, screen, stripe
+from tests.recordings import working
+from tests.scripted import command, cufall, script
+from tests.terminals import Terminal
+from tests.test_verdict_report import NAMES, PHASES
+
+MS = 1_000_000
+GR = Metric("gr", "gr", ("gr__cycles_active.avg",), "gr__cycles_elapsed.max", peak=1.0)
+RAW = Metric("dram", "dram", ("dram__bytes_read.sum",), TIME, peak=1.0, bounded=False, plain=True)
+COPY = [{"ms": 1000, "gr": 1.0, "sm": 0.9, "dram": 0.8, "issue": 0.1}]
+
+
+def test_a_recording_into_a_pipe_is_a_line_a_frame(tmp_path: Path) -> None:
+    known = str(working(tmp_path / "known.cufall", PHASES, NAMES))
+    ended = cufall("replay", known, "--view", "verdict", "--region", "prefill-simt", TZ="UTC")
+    lines = ended.stdout.splitlines()
+    assert (ended.returncode, len(lines)) == (0, 20)
+    assert lines[0] == "00:53:22.000000 g0 cuda-core-bound fma 75%, alu 0%, tensor 0%, dram 3%"
+    assert {line.split(maxsplit=1)[1] for line in lines} == {lines[0].split(maxsplit=1)[1]}
+
+
+def test_frames_are_as_long_as_is_asked(tmp_path: Path) -> None:
+    known = str(working(tmp_path / "known.cufall", PHASES[:1], NAMES))
+    for words, count in (((), 20), (("--verdict-ms", "200"), 5), (("--frame-us", "100000"), 10)):
+        ended = cufall("replay", known, "--view", "verdict", *words)
+        assert len(ended.stdout.splitlines()) == count
+
+
+def test_a_gpu_that_is_sampled_has_verdicts(tmp_path: Path) -> None:
+    source = script(tmp_path, gpus=2, pattern=COPY)
+    ended = cufall("--source", source, "--view", "verdict", "--duration-sec", "0.3")
+    lines = ended.stdout.splitlines()
+    assert ended.returncode == 0 and len(lines) == 6
+    assert all("g0 memory-bound " in line and "g1 memory-bound " in line and "dram 80%" in line for line in lines)
+
+
+def test_a_terminal_shows_class_stripe_evidence_and_advice(tmp_path: Path) -> None:
+    source = script(tmp_path, gpus=2, pattern=COPY)
+    words = command("--view", "verdict", "--source", source, "--decode-us", "50000")
+    with Terminal(words, 100, 24) as terminal:
+        text = terminal.until(lambda text: re.search(r"^g1 memory-bound +100% +M{8,}", text, re.MULTILINE))
+        assert "dram 80%, tensor 0%, sm 90%" in text and "device memory is the limit" in text
+        assert "m memory-bound" not in text and "M memory-bound" in text
+        terminal.press("q")
+        assert terminal.ends() == 0
+        assert terminal.is_as_before
+
+
+def test_a_table_that_is_wrong_is_usage_before_anything_starts(tmp_path: Path) -> None:
+    ended = cufall("demo", "--view", "verdict", "--verdict-table", str(tmp_path / "none"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--verdict-table" in ended.stderr
+
+
+def test_a_recording_without_any_evidence_is_told(tmp_path: Path) -> None:
+    only = str(working(tmp_path / "l2.cufall", PHASES[:1], ["l2"]))
+    ended = cufall("replay", only, "--view", "verdict")
+    assert ended.returncode == 2 and "can be made of what was recorded" in ended.stderr
+
+
+# --- the last seconds
+
+
+def test_the_newest_frames_are_kept_and_weighed() -> None:
+    recent = Recent([GR], 2, 4)
+    for k in range(10):
+        mean = np.array([[0.0], [np.nan]])
+        recent.add(mean, np.array([50.0 * MS if k % 2 else 25.0 * MS, 0.0]), 50 * MS)
+    codes = recent.codes()
+    assert codes.shape == (4, 2)
+    assert {CLASSES[code] for code in codes[:, 0]} == {"idle"} and {CLASSES[code] for code in codes[:, 1]} == {
+        "unknown"
+    }
+    first, second = recent.windows()
+    assert (first.shares["idle"], first.shares["unknown"]) == (0.75, 0.25)
+    assert (first.verdict, first.means["gr"], second.verdict) == ("idle", 0.0, "unknown")
+
+
+def test_what_is_no_share_of_a_peak_is_no_evidence() -> None:
+    recent = Recent([GR, RAW], 1, 2)
+    recent.add(np.array([[1.0, 9e9]]), np.array([50.0 * MS]), 50 * MS)
+    window = recent.windows()[0]
+    assert window.verdict == "unknown" and set(window.means) == {"gr"} and "dram" in window.missing
+
+
+@given(st.lists(st.integers(0, len(CLASSES) - 1), max_size=200), st.integers(0, 120))
+def test_a_stripe_has_a_letter_a_piece_of_time(codes: list[int], width: int) -> None:
+    cells = stripe(np.array(codes, np.int8), width)
+    assert len(cells) == min(width, len(codes))
+    if len(codes) <= width:
+        assert "".join(text for text, _ in cells) == "".join("_lMTCwyX+?"[code] for code in codes)
+
+
+@given(st.integers(1, 16), st.integers(1, 300), st.integers(1, 60), st.booleans())
+def test_every_screen_fits(gpus: int, columns: int, lines: int, ascii_only: bool) -> None:
+    recent = Recent([GR], gpus, 4)
+    recent.add(np.full((gpus, 1), 0.5), np.full(gpus, 50.0 * MS), 50 * MS)
+    scene = Scene("verdicts", [f"g{k}" for k in range(gpus)], recent.windows(), recent.codes(), 0.05, "世界 said")
+    texts = plain(screen(scene, columns, lines, ascii_only)).split("\n")
+    assert len(texts) == lines and {cell_len(text) for text in texts} == {columns}
+    if lines > gpus + 5 and columns > 20:
+        assert sum(text.startswith("g") for text in texts) == gpus
+
+
+@pytest.mark.parametrize(
+    "share, text", [(0, "0%"), (0.00004, "<.01%"), (0.0013, "0.13%"), (0.047, "4.7%"), (0.0996, "10%"), (1, "100%")]
+)
+def test_shares_are_two_figures(share: float, text: str) -> None:
+    assert share_text(share) == text
+
+
+def test_a_row_names_each_gpu() -> None:
+    text = row(0, ["g0", "g1"], ["idle", "launch-bound"], [{"gr": 0.001}, {"gr": 0.2, "launches": 31_000.0}])
+    assert text.endswith(" g0 idle            gr 0.1%  g1 launch-bound    gr 20%, launches 31000/s")
