@@ -80,9 +80,10 @@ LAYERS: dict[str, str] = {
     "analysis.phase_lag": "",
     "analysis.groups": "errors analysis.decision_table analysis.phase_lag",
     "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_windows",
-    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict_windows",
-    "report": "analysis.* analysis.evidence devices errors metrics outline part readings recorded_metrics "
-    "recording_reader resolve samples sources spans",
+    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
+    "analysis.verdict_windows",
+    "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors metrics outline "
+    "part readings recorded_metrics recording_reader resolve samples sources spans",
     "requirements": "analysis.* analysis.decision_table errors presets",
     "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
     "analysis.limits": "errors",
@@ -101,13 +102,14 @@ LAYERS: dict[str, str] = {
     "views.html_report": "metrics outline pyramid samples spans",
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
-    "views.summary": "analysis.* judgements metrics report views.* views.verdict",
+    "views.groups": "analysis.groups views.*",
+    "views.summary": "analysis.* judgements metrics report views.* views.groups views.verdict",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.github": "judgements views.summary",
     "export.junit": "judgements report views.summary",
-    "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.verdict_windows judgements report "
-    "cufall_py",
+    "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.groups analysis.verdict_windows "
+    "judgements report cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,

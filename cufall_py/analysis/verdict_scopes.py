@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cufall_py.metrics import MetricSet
 from cufall_py.outline import forward
 from cufall_py.samples import Samples
 from cufall_py.spans import Span
 
-from .decision_table import TABLE, DecisionTable
+from .decision_table import TABLE, UNKNOWN, DecisionTable
+from .verdict import Verdicts
+from .verdict_frames import FrameTotals
 from .verdict_windows import Classifier, WindowVerdict
 from .windows import Windows
 
@@ -30,16 +34,30 @@ class Judging:
 class ScopeVerdicts:
     """Takes samples as they come; `scopes` are the times of each window, of which samples wholly inside count.
 
-    `sets`: of each GPU, the metrics that verdicts can rest on, made of the columns of its samples.
+    `sets`: of each GPU, the metrics that verdicts can rest on, made of the columns of its samples. `kept` are the
+    scopes of which the verdict of every frame is kept: a byte a frame and GPU, and eight for its number.
     """
 
     def __init__(
-        self, sets: Sequence[MetricSet], scopes: Mapping[str, Sequence[Span]], judging: Judging = Judging()
+        self,
+        sets: Sequence[MetricSet],
+        scopes: Mapping[str, Sequence[Span]],
+        judging: Judging = Judging(),
+        kept: Collection[str] = (),
     ) -> None:
         self._windows = {name: Windows(spans) for name, spans in scopes.items()}
-        frame_ns, table = judging.frame_ns, judging.table
-        self._classifiers = [{name: Classifier(metrics, frame_ns, table) for name in scopes} for metrics in sets]
+        self._kept = {name: FrameCodes(len(sets)) for name in kept}
+        self._judging = judging
+        self._classifiers = [
+            {name: self._classifier(metrics, gpu, name) for name in scopes} for gpu, metrics in enumerate(sets)
+        ]
         self._newest_ns = [0] * len(sets)
+
+    def _classifier(self, metrics: MetricSet, gpu: int, name: str) -> Classifier:
+        frame_ns, table = self._judging.frame_ns, self._judging.table
+        if name not in self._kept:
+            return Classifier(metrics, frame_ns, table)
+        return Classifier(metrics, frame_ns, table, partial(self._kept[name].add, gpu))
 
     def add(self, gpu: int, samples: Samples) -> None:
         """Take the next samples of the GPU at this position; those that begin before others ended are left out."""
@@ -63,3 +81,29 @@ class ScopeVerdicts:
             name: tuple(of[name].verdict(1e9 * seconds) for of in self._classifiers)
             for name, seconds in wanted_s.items()
         }
+
+    def codes(self, name: str) -> NDArray[np.int8]:
+        """(frames, gpus) the verdicts of a kept scope; after `verdicts`."""
+        return self._kept[name].codes()
+
+
+class FrameCodes:
+    """The verdict of every frame of several GPUs."""
+
+    def __init__(self, gpus: int) -> None:
+        self._numbers: list[list[NDArray[np.int64]]] = [[] for _ in range(gpus)]
+        self._codes: list[list[NDArray[np.int8]]] = [[] for _ in range(gpus)]
+
+    def add(self, gpu: int, frames: FrameTotals, verdicts: Verdicts) -> None:
+        self._numbers[gpu].append(frames.numbers)
+        self._codes[gpu].append(verdicts.classes)
+
+    def codes(self) -> NDArray[np.int8]:
+        """(frames, gpus) of all frames in which any GPU was measured, in order; unknown where one was not."""
+        numbers = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in self._numbers]
+        every = np.unique(np.concatenate([np.zeros(0, np.int64), *numbers]))
+        out = np.full((len(every), len(numbers)), UNKNOWN, np.int8)
+        for gpu, found in enumerate(numbers):
+            if len(found):
+                out[np.searchsorted(every, found), gpu] = np.concatenate(self._codes[gpu])
+        return out

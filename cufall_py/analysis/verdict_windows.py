@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,10 +103,19 @@ def first_two(shares: Floats) -> tuple[int, int]:
 
 
 class Classifier:
-    """Verdicts of one GPU's samples in one window, as they come, in memory that does not grow with them."""
+    """Verdicts of one GPU's samples in one window, as they come, in memory that does not grow with them.
 
-    def __init__(self, metrics: MetricSet, frame_ns: int, table: DecisionTable = TABLE) -> None:
-        self._metrics, self._frame_ns, self._table = metrics, frame_ns, table
+    `on_frames` is given each frame with its verdict.
+    """
+
+    def __init__(
+        self,
+        metrics: MetricSet,
+        frame_ns: int,
+        table: DecisionTable = TABLE,
+        on_frames: Callable[[FrameTotals, Verdicts], None] = lambda frames, verdicts: None,
+    ) -> None:
+        self._metrics, self._frame_ns, self._table, self._on_frames = metrics, frame_ns, table, on_frames
         self._waiting: list[FrameTotals] = []
         self._frames = 0
         self._times, self._totals = ClassTimes(), np.zeros(len(metrics.counters) + 1)
@@ -132,7 +141,9 @@ class Classifier:
 
     def _classify(self, frames: FrameTotals) -> None:
         if len(frames):
-            self._times.add(frames.covered_ns, verdicts_of(frames, self._metrics, self._table))
+            found = verdicts_of(frames, self._metrics, self._table)
+            self._times.add(frames.covered_ns, found)
+            self._on_frames(frames, found)
             self._totals += frames.totals.sum(axis=0)
 
     def _means(self) -> dict[str, float]:

@@ -58,11 +58,11 @@ OPTIONS = (
 )
 
 
-def requirements_from(texts: Sequence[str]) -> list[Requirement]:
-    """Raises UsageError for the first that is none."""
+def requirements_from(texts: Sequence[str], groups: Mapping[str, tuple[int, ...]] | None = None) -> list[Requirement]:
+    """`groups`: those that `group=` can name. Raises UsageError for the first that is none."""
     from cufall_py.requirements import parse
 
-    return [parse(text) for text in texts]
+    return [parse(text, groups or {}) for text in texts]
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from .judging import (
 )
 from .live import live, takes
 from .options import option, wanted_from, with_options
-from .verdicts import OPTIONS as VERDICTS, judging_from
+from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from
 
 if TYPE_CHECKING:
     from cufall_py.judgements import Judgement
@@ -63,7 +63,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@with_options(*VERDICTS, *JUDGING)
+@with_options(*VERDICTS, GROUPS, *JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
@@ -81,7 +81,7 @@ report.params[1:1] = [_chosen(param) for param in live.params if param.name in C
 
 
 def _report(files: Sequence[str], options: dict[str, Any], judged: list[dict[str, Any]]) -> None:
-    requirements = requirements_from(options["require"])
+    requirements = requirements_from(options["require"], groups_from(options))
     _check_outputs(files, options, bool(requirements))
     from cufall_py.export.summary import judged as as_data
 
@@ -125,7 +125,8 @@ def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirem
     named = dict.fromkeys(requirement.metric for requirement in requirements)
     also = [name for name in named if name not in ("", VERDICT)]
     wanted, judging = wanted_from(options, ()), judging_from(options)
-    reading = Reading(file, wanted, options["devices"], part, say, also=also, judging=judging)
+    groups = groups_from(options)
+    reading = Reading(file, wanted, options["devices"], part, say, also=also, judging=judging, groups=groups)
     for requirement in requirements:
         ordinals = [opened.device.ordinal for opened in reading.opened]
         check(requirement, ordinals, reading.opened[0].metrics.metrics)
