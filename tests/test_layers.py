@@ -76,10 +76,12 @@ LAYERS: dict[str, str] = {
     "analysis.decision_table": "errors analysis.evidence",
     "analysis.verdict": "analysis.decision_table analysis.evidence",
     "analysis.verdict_frames": "metrics samples analysis.evidence",
-    "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.verdict analysis.verdict_frames",
+    "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.evidence analysis.verdict "
+    "analysis.verdict_frames",
     "analysis.phase_lag": "",
     "analysis.groups": "errors analysis.decision_table analysis.phase_lag",
-    "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_windows",
+    "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_frames "
+    "analysis.verdict_windows",
     "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors metrics outline "

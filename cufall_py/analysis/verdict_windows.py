@@ -13,6 +13,7 @@ from cufall_py.metrics import MetricSet
 from cufall_py.samples import Samples
 
 from .decision_table import CLASSES, MIXED, TABLE, UNKNOWN, DecisionTable
+from .evidence import GAP_WITHIN
 from .verdict import NAMES, Verdicts, classify
 from .verdict_frames import FrameTotals, frame_totals, means_of
 
@@ -149,10 +150,11 @@ class Classifier:
     def _means(self) -> dict[str, float]:
         if not self._totals[-1]:
             return {}
-        whole = FrameTotals(self._frame_ns, np.zeros(1, np.int64), self._totals[None])
+        whole = FrameTotals(self._frame_ns, np.zeros(1, np.int64), self._totals[None], np.full(1, np.nan))
         return {name: float(mean[0]) for name, mean in means_of(whole, self._metrics).items()}
 
 
 def verdicts_of(frames: FrameTotals, metrics: MetricSet, table: DecisionTable = TABLE) -> Verdicts:
     """The verdict of each frame."""
-    return classify(means_of(frames, metrics), len(frames), table)
+    means = {**means_of(frames, metrics), GAP_WITHIN: frames.gap_ns / frames.covered_ns}
+    return classify(means, len(frames), table)
