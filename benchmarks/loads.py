@@ -6,6 +6,7 @@ MARGIN_S before start_ns to MARGIN_S after end_ns. A further line ends a load ea
 Products and device copies run as a CUDA graph of back-to-back launches, so that the host is never the limit.
 
     bf16 fp16 tf32 fp32 fp64 fp8 int8   square products of SIZE
+    linear   a batch of SIZE rows times one of 16 bf16 matrices of LINEAR x LINEAR in turn, more than any cache holds
     copy     device copies of SIZE MiB
     h2d d2h  copies of SIZE MiB from and to pinned host memory
     idle     nothing
@@ -18,6 +19,7 @@ Products and device copies run as a CUDA graph of back-to-back launches, so that
 
 from __future__ import annotations
 
+import itertools
 import json
 import select
 import sys
@@ -30,6 +32,7 @@ import torch
 
 Work = Callable[[], object]
 GRAPH_LAUNCHES = 16
+LINEAR = 8192
 DECODE_STEPS = 8
 TINY_LAUNCHES = 1000
 MARGIN_S = 0.02
@@ -53,6 +56,15 @@ def product(kind: str, n: int) -> Work:
     a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
     out = torch.empty_like(a)
     return lambda: torch.mm(a, b, out=out)
+
+
+def linear(batch: int) -> Work:
+    """One launch is one matrix."""
+    matrices = [torch.randn(LINEAR, LINEAR, device="cuda", dtype=torch.bfloat16) for _ in range(GRAPH_LAUNCHES)]
+    x = torch.randn(batch, LINEAR, device="cuda", dtype=torch.bfloat16)
+    out = torch.empty_like(x)
+    turn = itertools.cycle(matrices)
+    return lambda: torch.mm(x, next(turn), out=out)
 
 
 def copy(megabytes: int, source: str = "cuda", target: str = "cuda") -> Work:
@@ -132,6 +144,8 @@ def prepared(name: str, size: int) -> tuple[Work, int]:
     if name in ("h2d", "d2h"):
         ends = ("cpu", "cuda") if name == "h2d" else ("cuda", "cpu")
         return many(copy(size, *ends), GRAPH_LAUNCHES), GRAPH_LAUNCHES
+    if name == "linear":
+        return graphed(linear(size), GRAPH_LAUNCHES), GRAPH_LAUNCHES
     launches = GRAPH_LAUNCHES if size > 1024 or name == "copy" else 64 * GRAPH_LAUNCHES
     return graphed(copy(size) if name == "copy" else product(name, size), launches), launches
 

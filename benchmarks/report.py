@@ -192,6 +192,14 @@ def eight(found: Figures) -> str:
     return f"{found['cores']} cores.\n\n" + table(head, rows)
 
 
+def timeline(found: Figures) -> str:
+    rows = [
+        (key, f"{r['reader_cpu_pct']:.2f}", f"{r['drawings_per_s']:.1f}", f"{r['bytes_per_s'] / 1000:.1f}")
+        for key, r in entries(found)
+    ]
+    return table(("eight scripted GPUs", "reader % of a core", "drawings a second", "kB a second"), rows)
+
+
 def entries(found: Figures) -> list[tuple[str, Figures]]:
     return [(key, value) for key, value in found.items() if isinstance(value, dict)]
 
@@ -209,6 +217,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "target_floor": ("The target, beside the floor", target_floor),
     "two": ("Two GPUs", two),
     "eight": ("Eight GPUs (scripted)", eight),
+    "timeline": ("Drawing eight GPUs", timeline),
 }
 
 

@@ -25,6 +25,7 @@ from parts.eight import eight
 from parts.latency import first_frame, frame_age
 from parts.losses import losses, losses_fast
 from parts.target import idle, target, target_floor
+from parts.timeline import timeline
 from parts.two import two
 
 Part = Callable[[Bench], Figures]
@@ -38,6 +39,7 @@ ORDER: tuple[Part, ...] = (
     frame_age,
     first_frame,
     eight,
+    timeline,
     losses_fast,
     losses,
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
+    "BackgroundSession",
     "CufallError",
     "Frame",
     "Part",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from .background import BackgroundSession
     from .errors import CufallError
     from .frames import Frame
     from .marks import mark, mark_begin, mark_end
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 _HOMES = {
+    "BackgroundSession": "background",
     "CufallError": "errors",
     "Frame": "frames",
     "Part": "part",

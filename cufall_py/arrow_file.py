@@ -134,7 +134,7 @@ class ArrowFile:
         with open(self._path, "rb") as source, open(beside, "xb") as file:
             shutil.copymode(self._path, beside)
             with pa.ipc.new_stream(file, self._schema, options=_OPTIONS) as out:
-                for batch in _joined(pa.ipc.open_stream(source)):
+                for batch in joined(pa.ipc.open_stream(source), BATCH_ROWS):
                     out.write_batch(batch)
             file.flush()
             os.fsync(file.fileno())
@@ -143,11 +143,11 @@ class ArrowFile:
         return CufallError(f"{self._name} cannot be written: {error.strerror}")
 
 
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in as few batches as neighbours make that have BATCH_ROWS at most."""
+def joined(batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in as few batches as neighbours make that have `most_rows` at most."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
-        if held and sum(b.num_rows for b in held) + batch.num_rows > BATCH_ROWS:
+        if held and sum(b.num_rows for b in held) + batch.num_rows > most_rows:
             yield _one(held)
             held = []
         held.append(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -11,6 +11,7 @@ from .costs import CARD, DATE, HOW, Cost, beside_tensor, costs
 from .presets import MEANING, PEAKS, SHORT_NAMES, Recipe, family, table, verified
 from .resolve import elapsed_of, unit_of
 from .tables import BASE, Tables, matches
+from .verified import Verification
 
 SCHEMA = 1
 
@@ -21,7 +22,8 @@ class Row:
 
     `unit` and `clock` are CUPTI's dim_unit of the counter and of its elapsed counter. `passes` alone, `beside` together
     with tensor, sm and gr. `peak` of the counter in each tick of its clock. `core` is the measured share of a processor
-    core for one GPU, with tensor in the set. `absent` says why a chip has no such metric.
+    core for one GPU, with tensor in the set. `verified_here`: where `cufall verify` found it right on this machine.
+    `absent` says why a chip has no such metric.
     """
 
     name: str
@@ -33,16 +35,17 @@ class Row:
     beside: int | None = None
     peak: float | None = None
     verified: bool = False
+    verified_here: str = ""
     core: float | None = None
     counters: tuple[str, ...] = ()
     elapsed: str = ""
     absent: str = ""
 
 
-def rows(tables: Tables) -> list[Row]:
+def rows(tables: Tables, here: Sequence[Verification] = ()) -> list[Row]:
     """Short names first, then CUPTI's own in its order."""
     known = table(tables.chip)
-    short = [_short(name, known[name], tables) for name in SHORT_NAMES] if known else []
+    short = [_short(name, known[name], tables, here) for name in SHORT_NAMES] if known else []
     return [*short, *(row for kind, names in tables.names.items() for row in _own(kind, names, tables))]
 
 
@@ -87,7 +90,7 @@ def base_of(name: str) -> str:
     return f"{unit}{sep}{rest.split('.')[0]}" if sep else name
 
 
-def _short(name: str, made: Recipe | str, tables: Tables) -> Row:
+def _short(name: str, made: Recipe | str, tables: Tables, here: Sequence[Verification]) -> Row:
     if isinstance(made, str):
         return Row(name, "short name", MEANING[name], absent=made)
     cost = beside_tensor(name, family(tables.chip))
@@ -101,6 +104,7 @@ def _short(name: str, made: Recipe | str, tables: Tables) -> Row:
         beside=tables.beside.get(name),
         peak=_peak(made.peak_of, tables.chip),
         verified=verified(name, tables.chip),
+        verified_here=next((found.words() for found in here if name in found.metrics), ""),
         core=cost.core if cost else None,
         counters=made.counters,
         elapsed=made.elapsed,

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from . import sampler
@@ -21,6 +20,7 @@ from .metrics import MetricSet
 from .plan import Plan
 from .ring import RingReader
 from .samples import Samples
+from .saying import Say
 from .sources import Opened
 
 START_S = 10.0
@@ -31,8 +31,6 @@ SILENT_S = 2.0
 """After this long without a batch a person is told."""
 POLL_S = 0.01
 END_S = 2.0
-
-Say = Callable[[str], None]
 
 
 class LiveFeed:

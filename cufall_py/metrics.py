@@ -8,6 +8,7 @@ from two clock domains does not.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -86,6 +87,8 @@ class MetricSet:
     _numerators: Floats = field(init=False, repr=False, compare=False)
     _denominators: Floats = field(init=False, repr=False, compare=False)
     _rates: NDArray[np.intp] = field(init=False, repr=False, compare=False)
+    _recipes: tuple[tuple[tuple[int, ...], float, int], ...] = field(init=False, repr=False, compare=False)
+    """Of each metric: the columns that are summed, the peak, the column they are of."""
     _limits: tuple[tuple[int, list[int], int, float], ...] = field(init=False, repr=False, compare=False)
     """Of each bounded metric: columns that are summed, the one they are of (after the counters come the sample's
     length and 1), and the most that can be believed."""
@@ -102,6 +105,8 @@ class MetricSet:
         object.__setattr__(self, "_numerators", top)
         object.__setattr__(self, "_denominators", bottom)
         object.__setattr__(self, "_rates", np.array(rates, np.intp))
+        recipes = ((tuple(column[name] for name in m.counters), m.peak, column[m.elapsed]) for m in self.metrics)
+        object.__setattr__(self, "_recipes", tuple(recipes))
         object.__setattr__(self, "_limits", tuple(self._limit(m, column) for m in self.metrics if m.ceiling < INFINITE))
 
     @staticmethod
@@ -133,6 +138,30 @@ class MetricSet:
     def quotients(self, values: Floats, duration_ns: NDArray[np.int64]) -> Floats:
         """Each sample's own value of each metric, (n, metrics)."""
         return self.ratios(self.extend(values, duration_ns))
+
+    def columns(self, values: Floats, duration_ns: NDArray[np.int64]) -> list[Floats]:
+        """What `extend` gives, as a column (n,) each, nothing of it copied that need not be."""
+        time_ns = duration_ns.astype(np.float64)
+        rates = set(self._rates.tolist())
+        return [*(column * time_ns if k in rates else column for k, column in enumerate(values.T)), time_ns]
+
+    def column_ratios(self, columns: Sequence[Floats]) -> list[Floats]:
+        """(n,) of each metric, of what `columns` gives: for a great many samples ten times as fast as `quotients`.
+
+        NaN for a metric that is absent or has no value; samples have a length.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return [
+                functools.reduce(np.add, (columns[k] for k in top)) / (peak * columns[elapsed])
+                if top
+                else np.full(len(columns[-1]), np.nan)
+                for top, peak, elapsed in self._recipes
+            ]
+
+    def columns_of(self, metric: int) -> tuple[int, ...]:
+        """Which of `columns` the metric at this position is made of."""
+        top, _, elapsed = self._recipes[metric]
+        return (*top, elapsed)
 
     def ceilings(self) -> Floats:
         """(metrics,): the most a sample of each can read and be believed."""

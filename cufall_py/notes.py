@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from .metrics import TIME
+from .metrics import INFINITE, TIME
 from .resolve import is_elapsed
 from .samples import Samples
 from .sources import Opened
@@ -31,6 +31,14 @@ class ClockSteps:
         if abs(step_ns) < LEAST_STEP_NS:
             return ""
         return f"the clock of this machine was set {step_ns / 1e9:+.1f} s; frames go by the times of the samples"
+
+
+def rest_lost(silent_s: Mapping[int, float]) -> str:
+    """What was lost of GPUs (by ordinal) that gave nothing more, after what was lost between samples; INFINITE: all."""
+    parts = [
+        f"all of GPU {gpu}" if s == INFINITE else f"the last {s:.1f} s of GPU {gpu}" for gpu, s in silent_s.items()
+    ]
+    return f", and {', '.join(parts)}" if parts else ""
 
 
 def pair_note(opened: Opened, samples: Samples) -> str:

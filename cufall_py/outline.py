@@ -86,7 +86,7 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
         if len(start):
             newest[item.gpu] = int(end[-1])
             out.counts[item.gpu] += len(start)
-            periods[item.gpu].append(float(np.median(end - start)))
+            periods[item.gpu].append(_middle(end - start))
             out.spans = union([*out.spans, *_pieces(start, end)], LONGEST_HOLE_NS)
     out.periods_ns = [median(found) if found else float("nan") for found in periods]
     out.regions = regions(marks, out.start_ns, max(last_ns, out.end_ns))
@@ -114,6 +114,11 @@ def regions(marks: Iterable[Event], start_ns: int, end_ns: int) -> dict[str, lis
     for name, left in still_open.items():
         found.setdefault(name, []).extend(left)
     return {name: sorted(times, key=lambda r: (r.start_ns, -r.end_ns)) for name, times in found.items()}
+
+
+def _middle(lengths_ns: Ints) -> float:
+    """The upper median; numpy's own takes three times as long for as few as a batch has."""
+    return float(np.partition(lengths_ns, len(lengths_ns) // 2)[len(lengths_ns) // 2])
 
 
 def _pieces(start_ns: Ints, end_ns: Ints) -> list[Span]:

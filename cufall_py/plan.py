@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .errors import UsageError
 from .resolve import Wanted, check
+from .saying import Say
 
 SAMPLES_A_FRAME = 4
 RECORD_BYTES = 16 * 1024
@@ -119,7 +119,7 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def with_longer_samples(plan: Plan, say: Callable[[str], None]) -> Plan:
+def with_longer_samples(plan: Plan, say: Say) -> Plan:
     """A plan whose sample period the hardware accepts even for very long frames."""
     most = LIMITS["sample_us"][1]
     if plan.sample_us or plan.sample_ns <= 1000 * most:
@@ -128,7 +128,7 @@ def with_longer_samples(plan: Plan, say: Callable[[str], None]) -> Plan:
     return replace(plan, sample_us=most)
 
 
-def with_longer_frames(plan: Plan, sample_ns: int, say: Callable[[str], None]) -> Plan:
+def with_longer_frames(plan: Plan, sample_ns: int, say: Say) -> Plan:
     """A plan of frames that are no shorter than the samples there are: such would show one sample many times."""
     if sample_ns <= plan.frame_ns:
         return plan

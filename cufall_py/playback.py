@@ -18,12 +18,14 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .copying import Copy
 from .devices import select
 from .errors import InvalidMeasurement
 from .frames import Frame
-from .notes import pair_note
+from .metrics import INFINITE
+from .notes import pair_note, rest_lost
 from .outline import Event, Region
 from .pace import AS_FAST_AS_IT_GOES, Pace
 from .part import Part
@@ -33,11 +35,13 @@ from .recorded_metrics import Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import chip_note
 from .samples import Samples
+from .saying import Say
 from .sources import Opened
 from .span_frames import SpanFramer
-from .spans import Span, common
+from .spans import Span, common, rounded_out
 
-Say = Callable[[str], None]
+MOST_SILENT_S = 1.0
+"""How much may have been played at the end without a GPU, before that is said."""
 
 
 class Playback:
@@ -75,11 +79,18 @@ class Playback:
         self._pairs_to_explain = bool(plan.wanted.denominator)
         self._gaps = _Gaps(self.outline.gaps, self._positions)
         self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
+        self._covered_ns, self._silent_ns = np.zeros(len(self.opened)), np.zeros(len(self.opened))
         self._readings: list[_Readings] = []
         self._tick: Callable[[], None] | None = None
         self._copy: Copy | None = None
         self._clock = _Clock(self._pace.speed)
         self._frames = self._all_frames()
+
+    @property
+    def length_s(self) -> float:
+        """From the first frame of what is played to the last, once."""
+        whole = rounded_out(self._spans, self.plan.frame_ns)
+        return (whole[-1][1] - whole[0][0]) / 1e9 if whole else 0.0
 
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames in order, as many as `duration_s` of recorded time has, or to the end.
@@ -96,12 +107,15 @@ class Playback:
 
         Raises CufallError if it cannot be written, or is there already and `force` is not given.
         """
-        plan = replace(self._recording.plan, wanted=self.plan.wanted)
-        opened, columns = self.opened, self._columns
-        if plan == self._recording.plan:
-            opened = [self._recording.opened[k] for k in self._positions]
-            columns = [[*range(len(o.metrics.counters))] for o in opened]
+        plan, opened = replace(self._recording.plan, wanted=self.plan.wanted), self.recordable
+        columns = self._columns if opened is self.opened else [[*range(len(o.metrics.counters))] for o in opened]
         self._copy = Copy(path, opened, plan, columns, self._spans, self.outline.regions, force)
+
+    @property
+    def recordable(self) -> list[Opened]:
+        """What `record` copies of each GPU."""
+        as_recorded = self.plan.wanted == self._recording.plan.wanted
+        return [self._recording.opened[k] for k in self._positions] if as_recorded else self.opened
 
     def mark(self, kind: str, at_ns: int, **fields: str) -> None:
         """Have an event written into the copy, of the recording's time; from any thread."""
@@ -126,14 +140,27 @@ class Playback:
 
     def summary(self) -> list[str]:
         """What was played, in a line for a person."""
-        lost = f"{self._gaps.samples} lost ({self._gaps.length_ns / 1e9:.3f} s)"
+        silent_s = {o.device.ordinal: s for k, o in enumerate(self.opened) if (s := self._silent_s(k))}
+        lost = f"{self._gaps.samples} lost ({self._gaps.length_ns / 1e9:.3f} s){rest_lost(silent_s)}"
         return [f"{self._got.sum()} samples in {self._played_ns / 1e9:.1f} s of {self._path}, {lost}"]
 
     def check(self) -> None:
-        """Raise InvalidMeasurement if a selected GPU has no sample in what was played."""
-        without = [str(o.device.ordinal) for o, got in zip(self.opened, self._got, strict=True) if not got]
+        """Raise InvalidMeasurement if a selected GPU has no sample, nor a part of one, in what was played."""
+        without = [str(o.device.ordinal) for o, some in zip(self.opened, self._some(), strict=True) if not some]
         if without:
             raise InvalidMeasurement(f"GPU {', '.join(without)}: no samples in what was played of {self._path}")
+
+    def _some(self) -> NDArray[np.bool_]:
+        """(gpus,) whether anything of it was in what was played."""
+        some: NDArray[np.bool_] = (self._got > 0) | (self._covered_ns > 0)
+        return some
+
+    def _silent_s(self, gpu: int) -> float:
+        """How much was played since there was anything of this GPU, if that is too much, else 0; infinite: all."""
+        if not self._some()[gpu]:
+            return INFINITE
+        silent_s = float(self._silent_ns[gpu]) / 1e9
+        return silent_s if silent_s > MOST_SILENT_S else 0.0
 
     def close(self) -> None:
         """Let go of the file, and end the copy with what was played. May be called more than once."""
@@ -220,8 +247,11 @@ class Playback:
 
     def _note(self, frame: Frame) -> None:
         """What has been played, and been lost in it."""
-        self._played_ns += sum(b - a for a, b in common([(frame.start_ns, frame.end_ns)], self._spans))
+        played_ns = sum(b - a for a, b in common([(frame.start_ns, frame.end_ns)], self._spans))
+        self._played_ns += played_ns
+        self._silent_ns = np.where(frame.covered_ns > 0, 0, self._silent_ns + played_ns)
         self._got += frame.got
+        self._covered_ns += frame.covered_ns
         self._gaps.count(frame)
         for readings in self._readings:
             readings.move_to(frame.end_ns)

@@ -9,7 +9,7 @@ every level. A bin of which nothing was measured is NaN.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from .outline import forward
 from .recording import READINGS
 from .recording_reader import Rows
 from .samples import Floats, Fold, Ints, Samples, fold
-from .span_frames import summed_counters, within
+from .span_frames import ending, summed_counters, within
 from .spans import Span, rounded_out
 
 BLOCK_ROWS = 65_536
@@ -66,23 +66,28 @@ def bin_length_ns(length_ns: int, period_ns: float, most: int) -> int:
     return max(finest, _round(length_ns / most))
 
 
-def pyramids(
-    rows: Iterable[Rows], sets: Sequence[MetricSet], spans: Sequence[Span], bin_ns: int
-) -> tuple[Pyramid, Pyramid]:
-    """Of the metrics (`sets`, a GPU each, made of the counters that its rows have), and of NVML's readings, which are
-    weighted by time (SM clock in MHz, power in W).
+class Builder:
+    """Makes two pyramids of the rows it is given: of the metrics (`sets`, a GPU each, made of its rows' counters), and
+    of NVML's readings, which are weighted by time (SM clock in MHz, power in W).
 
     `spans` (apart, in order, at least one) are the times that are meant, `bin_ns` the length of the finest bins. Rows
     that begin before others of their GPU ended are left out, for a clock was set back.
     """
-    ((start_ns, end_ns),) = rounded_out([(spans[0][0], spans[-1][1])], bin_ns)
-    axis = _Axis(start_ns, bin_ns, (end_ns - start_ns) // bin_ns)
-    gpus = [_Gpu(metrics, spans, axis) for metrics in sets]
-    for item in rows:
-        gpus[item.gpu].add(item)
-    for gpu in gpus:
-        gpu.flush()
-    return _pyramid([[gpu.metrics] for gpu in gpus]), _pyramid([gpu.readings for gpu in gpus])
+
+    def __init__(self, sets: Sequence[MetricSet], spans: Sequence[Span], bin_ns: int) -> None:
+        ((start_ns, end_ns),) = rounded_out([(spans[0][0], spans[-1][1])], bin_ns)
+        axis = _Axis(start_ns, bin_ns, (end_ns - start_ns) // bin_ns)
+        self.bin_ns = bin_ns
+        self._gpus = [_Gpu(metrics, spans, axis) for metrics in sets]
+
+    def add(self, rows: Rows) -> None:
+        self._gpus[rows.gpu].add(rows)
+
+    def pyramids(self) -> tuple[Pyramid, Pyramid]:
+        """Of all that was added."""
+        for gpu in self._gpus:
+            gpu.flush()
+        return _pyramid([[gpu.metrics] for gpu in self._gpus]), _pyramid([gpu.readings for gpu in self._gpus])
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,7 @@ class _Bins:
         if not known.all():
             samples = samples[known]
         for span in spans:
+            self.got += len(samples.end_ns[ending(samples, span)])
             if len(part := within(samples, span, self._summed)):
                 self._take(part)
 
@@ -148,7 +154,6 @@ class _Bins:
         bin_ns = self.axis.bin_ns
         first, last = samples.start_ns // bin_ns, (samples.end_ns - 1) // bin_ns
         whole = np.equal(first, last)
-        self.got += len(samples)
         if not whole.all():
             self._take_fold(fold(samples[~whole], bin_ns, self.of))
         if whole.any():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from .child import PASSED_ON, Child
 from .errors import CufallError
 from .marks import Mark, MarksSocket, clear_stale
 from .outline import REGION_BEGIN, REGION_END
+from .saying import Say
 
 COMMAND = "command"
 """The region in which a wrapped command ran."""
@@ -54,19 +54,22 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it ended, as an exit code and in words."""
+    """How it ended, as an exit code and in words; `own`: that is the command's, whatever its number means here."""
 
     exit_code: int
     why: str
+    own: bool = False
 
 
 class Signals:
     """From now on, in the main thread, notes the signals that end a recording, and passes on to `child` what it gets.
 
-    The first that ends waits for the command; the second ends the recording all the same; one more ends the process.
+    The first that ends waits for the command; the second ends the recording all the same; one more ends the process,
+    which `leave` does.
     """
 
-    def __init__(self, with_command: bool) -> None:
+    def __init__(self, with_command: bool, leave: Callable[[int], object]) -> None:
+        self._leave = leave
         self.child: Child | None = None
         self.ending: list[int] = []
         self._unsent: list[int] = []
@@ -91,7 +94,7 @@ class Signals:
         if number in ENDING:
             self.ending.append(number)
             if len(self.ending) > (2 if running else 1):
-                os._exit(128 + number)
+                self._leave(number)
 
 
 class Recorder:
@@ -105,7 +108,7 @@ class Recorder:
         source: Recordable,
         wishes: Wishes,
         signals: Signals,
-        say: Callable[[str], None],
+        say: Say,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._source, self._wishes, self._signals = source, wishes, signals
@@ -200,7 +203,7 @@ class Recorder:
         if ending := self._signals.ending:
             return Outcome(128 + ending[0], f"ended by {signal.Signals(ending[0]).name}")
         if self._child and (code := self._child.exit_code()):
-            return Outcome(code, self._child.ending())
+            return Outcome(code, self._child.ending(), own=True)
         if failure:
             return Outcome(failure.exit_code, str(failure))
         return Outcome(0, self._child.ending() if self._child else "done")

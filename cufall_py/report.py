@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +18,17 @@ from .analysis.verdict_windows import WindowVerdict
 from .devices import select
 from .errors import CufallError, UsageError
 from .metrics import MetricSet
-from .outline import REGION_BEGIN, REGION_END, Event, regions
+from .outline import REGION_BEGIN, REGION_END, Event, Outline, regions
 from .part import Part
 from .readings import THROTTLED
 from .recorded_metrics import Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
 from .samples import Samples
+from .saying import Say
 from .sources import Opened
 from .spans import Span, union
 
-Say = Callable[[str], None]
 FOREVER_NS = 2**62
 
 
@@ -66,7 +67,7 @@ class Reading:
         judging: Judging = Judging(),
         groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        self._path, self._recording, self._judging = path, Recording(path, say), judging
+        self.path, self._recording, self._judging = str(path), Recording(path, say), judging
         recorded = self._recording.opened
         if not recorded:
             raise CufallError(f"{path}: its head describes no GPU")
@@ -75,7 +76,7 @@ class Reading:
         gpus = [recorded[position] for position in self._positions]
         wanted = _with_defaults(wanted, self._recording.plan.wanted)
         check(wanted)
-        sets, self.lacking = _sets(wanted, also, [Recorded(gpu) for gpu in gpus], say)
+        sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
         self._columns = [
@@ -84,8 +85,21 @@ class Reading:
         ]
         self._groups = None if groups is None else positions(groups, [d.ordinal for d in chosen])
         self._verdict_sets = [verdict_metrics(Recorded(gpu)) for gpu in gpus]
-        self.part = part.spans(self._recording.outline()) if part != Part() else None
+        self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Of the whole recording, with the gaps and counts of the GPUs in `opened`; the file is read once for it."""
+        of, positions = self._recording.outline(), self._positions
+        gaps = [replace(gap, gpu=positions[gap.gpu]) for gap in of.gaps if gap.gpu in positions]
+        counts, periods_ns = [of.counts[k] for k in positions], [of.periods_ns[k] for k in positions]
+        return replace(of, counts=counts, periods_ns=periods_ns, gaps=gaps)
+
+    @property
+    def spans(self) -> list[Span]:
+        """The stretches that are meant, and in which anything was recorded."""
+        return self.outline.spans if self.part is None else self.part
 
     def rows(self) -> Iterator[Rows]:
         """The samples of the chosen GPUs, at their positions in `opened`, with the counters that are asked for."""
@@ -124,7 +138,7 @@ class Reading:
         judged = replace(summary, verdicts=found)
         whole, versions = self._recording.whole, self._recording.versions
         groups = self._grouped(verdicts.codes(WHOLE), found[WHOLE]) if kept else []
-        return Report(str(self._path), self.opened, judged, whole, versions, self._judging, tuple(groups))
+        return Report(self.path, self.opened, judged, whole, versions, self._judging, tuple(groups))
 
     def _grouped(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict]) -> list[Group]:
         groups: Mapping[str, Sequence[int]] = self._groups or {}
@@ -169,8 +183,8 @@ def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
     return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
 
 
-def _sets(
-    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say
+def sets_of(
+    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say = lambda line: None
 ) -> tuple[list[MetricSet], dict[str, str]]:
     """The metrics of each GPU, and why those of `also` are not among them that cannot be made."""
     lacking = {}

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from .errors import UsageError
 from .metrics import TIME, Metric, MetricSet
 from .presets import SHORT_NAMES, family, in_verdict_set, table, verified
+from .verified import Verification
 
+UNVERIFIED = "not verified on hardware"
 ROLLUPS = ("avg", "sum", "min", "max")
 A_SECOND = 1e-9
 """The peak of what is counted over nanoseconds and told a second."""
@@ -151,8 +153,11 @@ def _check_counter(name: str, flag: str) -> None:
         raise UsageError(f"{flag} {name}: is a constant of the chip, nothing to sample")
 
 
-def chip_note(wanted: Wanted, chip: str) -> str:
-    """One line about short names that nobody has checked on this chip; empty if there are none."""
+def chip_note(wanted: Wanted, chip: str, here: Sequence[Verification] = ()) -> str:
+    """One line about short names that nobody has checked on this chip, or only `cufall verify` here; empty if there
+    are none."""
     read = [n for n in wanted.metrics if n not in wanted.optional or in_verdict_set(n, chip)]
     unsure = [n for n in read if n in SHORT_NAMES and not verified(n, chip)]
-    return f"{', '.join(unsure)} on {family(chip) or chip}: not verified on hardware" if unsure else ""
+    words = {n: next((found.words() for found in here if n in found.metrics), UNVERIFIED) for n in unsure}
+    groups = {said: [n for n in unsure if words[n] == said] for said in words.values()}
+    return "; ".join(f"{', '.join(names)} on {family(chip) or chip}: {said}" for said, names in groups.items())

@@ -57,6 +57,8 @@ class Samples:
     @staticmethod
     def join(batches: Iterable[Samples]) -> Samples:
         parts = list(batches)
+        if len(parts) == 1:
+            return parts[0]
         return Samples(
             np.concatenate([p.start_ns for p in parts]),
             np.concatenate([p.end_ns for p in parts]),

@@ -7,33 +7,33 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import CufallError, InvalidMeasurement, UsageError
-from .feed import LiveFeed, Say
+from .feed import LiveFeed
 from .frames import Frame, Framer
 from .gpu import Gpu
 from .launch import launch
-from .notes import ClockSteps, pair_note
+from .metrics import INFINITE
+from .notes import ClockSteps, pair_note, rest_lost
 from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_samples
 from .readings import Reading, Readings
 from .samples import Samples, Tally
+from .saying import Say
+from .self_cost import LEAST_SHARE_S, Cost as Cost  # also found here
 from .sources import Opened
 
 if TYPE_CHECKING:
-    from .recording import RecordingWriter
+    from .live_recording import LiveRecording
 
 LONG_NS = 2_000_000_000
 """From this length of a frame on a person is told when the first will end."""
-LEAST_SHARE_S = 1.0
-"""What is taken in a shorter run says nothing about a share of time."""
 MOST_SILENT_S = 1.0
 """How much longer than two decodes a GPU may have given nothing at the end."""
 FIRST_WAIT_S = 2.0
@@ -50,65 +50,13 @@ YOUNG_S = 1.5
 """How long after the start workers may decode at each frame's end; a little longer than they do."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What cufall itself took so far. Processor times in seconds, `share`s of one core."""
-
-    wall_s: float
-    reader_cpu_s: float
-    workers_cpu_s: float
-    tally: Tally
-    late_samples: int
-    overwritten: int
-    start_s: float = 0.0
-    """From the wish to sample until GPUs did."""
-
-    @property
-    def share(self) -> float:
-        return (self.reader_cpu_s + self.workers_cpu_s) / self.wall_s if self.wall_s else 0.0
-
-    def line(self) -> str:
-        """What was measured, in one line for a person at the end of a run."""
-        t = self.tally
-        return f"{t.samples} samples in {self.wall_s:.1f} s, {t.lost} lost ({t.lost_ns / 1e9:.3f} s){_also(t, self)}"
-
-    def cost_line(self) -> str:
-        """What it took, in another."""
-        t, scale, unit = self.tally, 100 / max(self.wall_s, 1e-9), "% of a core"
-        if self.wall_s < LEAST_SHARE_S:
-            scale, unit = 1000, "ms of a processor"
-        digits = 2 if self.wall_s >= LEAST_SHARE_S else 0
-        total, workers, reader = (
-            f"{scale * cpu_s:.{digits}f}"
-            for cpu_s in (self.workers_cpu_s + self.reader_cpu_s, self.workers_cpu_s, self.reader_cpu_s)
-        )
-        return (
-            f"cost {total} {unit} (workers {workers}, reader {reader}), {t.resident_bytes >> 20} MiB a worker, "
-            f"{t.decode_ns / max(t.decodes, 1) / 1e6:.2f} ms a decode, at most {t.late_ns / 1e6:.1f} ms late; "
-            f"started in {self.start_s:.1f} s"
-        )
-
-
-def _also(tally: Tally, cost: Cost) -> str:
-    words = {
-        "absurd": tally.absurd,
-        "duplicate": tally.duplicate,
-        "re-timed": tally.rebuilt,
-        "buffer overflows": tally.overflows,
-        "late decodes": tally.late,
-        "too late for their frame": cost.late_samples,
-        "batches overwritten unread": cost.overwritten,
-    }
-    return "".join(f", {count} {word}" for word, count in words.items() if count)
-
-
 class Session:
     """Samples the GPUs of a plan until closed. Use as a context manager.
 
     `say` gets each line a person should read (nothing is printed otherwise); `on_samples` gets every
     batch as it comes, before it is folded: the position of its GPU in `gpus`, and the samples. `process`:
     a supervisor that was launched ahead, to load while this process does; `asked`: when, on the monotonic
-    clock.
+    clock. `cpu_s`: what tells the processor time that is this session's, by default all that this process takes.
 
     Raises UsageError for a plan that cannot be, SourceError when no selected GPU can be sampled.
     """
@@ -120,10 +68,11 @@ class Session:
         on_samples: Callable[[int, Samples], None] = lambda gpu, samples: None,
         process: subprocess.Popen[bytes] | None = None,
         asked: float = 0.0,
+        cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
+        self._cpu_s = cpu_s
         self._say, self._on_samples = say, on_samples
-        self._recorder: RecordingWriter | None = None
-        self._marks = SimpleQueue[tuple[str, int, dict[str, Any]]]()
+        self._recording: LiveRecording | None = None
         self._tick: Callable[[], None] | None = None
         self._readings: Readings | None = None
         self._clock_steps = ClockSteps()
@@ -136,7 +85,7 @@ class Session:
         except BaseException:
             self._feed.close()
             raise
-        self._began, self._cpu_before_s = self._feed.began, time.process_time()
+        self._began, self._cpu_before_s = self._feed.began, cpu_s()
         self._start_s, self._wall_s, self._cpu_after_s = self._began - asked, 0.0, 0.0
         self.gpus: list[Gpu] = self._feed.gpus
         self.opened = _described(self.gpus)
@@ -148,6 +97,11 @@ class Session:
         self._heard_ns = [0] * len(self.gpus)
         self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
+
+    @property
+    def length_s(self) -> None:
+        """GPUs are sampled until somebody ends it."""
+        return None
 
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames as they become complete, as many as `duration_s` has, or without end.
@@ -163,12 +117,17 @@ class Session:
 
         Raises CufallError if it cannot be written, or is there already and `force` is not given.
         """
-        from .recording import RecordingWriter
+        from .live_recording import LiveRecording
 
         self._check_open()
-        if self._recorder:
+        if self._recording:
             raise CufallError("this session is being recorded already")
-        self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
+        self._recording = LiveRecording(path, self.opened, self.plan, force)
+
+    @property
+    def recordable(self) -> list[Opened]:
+        """What `record` writes of each GPU."""
+        return self.opened
 
     def reading(self, gpu: int) -> Reading:
         """What NVML read last of the GPU at this position; it reads from the first question on until the close.
@@ -203,17 +162,12 @@ class Session:
 
     def mark(self, kind: str, at_ns: int, **fields: str) -> None:
         """Have an event written that happened then (Unix epoch), if this session is being recorded; from any thread."""
-        if self._recorder:
-            self._marks.put((kind, at_ns, fields))  # written by whoever takes the frames, as all else is
+        if self._recording:
+            self._recording.mark(kind, at_ns, **fields)
 
     def moment(self, at_ns: int) -> int:
         """What is sampled happens now: the clock of its recording is this machine's."""
         return at_ns
-
-    def _write_marks(self, recorder: RecordingWriter) -> None:
-        while not self._marks.empty():
-            kind, at_ns, fields = self._marks.get()
-            recorder.event(kind, start_ns=at_ns, **fields)
 
     def cost(self) -> Cost:
         """What cufall has taken since the session began."""
@@ -222,7 +176,7 @@ class Session:
             tally = tally + gpu.tally
         return Cost(
             wall_s=self._wall_s or time.monotonic() - self._began,
-            reader_cpu_s=(self._cpu_after_s or time.process_time()) - self._cpu_before_s,
+            reader_cpu_s=(self._cpu_after_s or self._cpu_s()) - self._cpu_before_s,
             workers_cpu_s=tally.cpu_ns / 1e9,
             tally=tally,
             late_samples=sum(self._framer.late),
@@ -238,7 +192,8 @@ class Session:
     def summary(self) -> list[str]:
         """What was measured and what it took, a line each for a person."""
         cost = self.cost()
-        return [cost.line(), cost.cost_line()]
+        silent_s = {gpu.device.ordinal: s for k, gpu in enumerate(self.gpus) if (s := self._silent_s(k))}
+        return [cost.line() + rest_lost(silent_s), cost.cost_line()]
 
     def check(self) -> None:
         """After the close: raise InvalidMeasurement if a selected GPU gave nothing, or nothing at the end."""
@@ -249,10 +204,16 @@ class Session:
         """Why what was measured of this GPU is not of the whole run; empty if it is."""
         if not gpu.tally.samples:
             return f"no samples of {gpu.error}" if gpu.error else f"GPU {gpu.device.ordinal} gave no samples"
-        silent_s = self._ended - self._sampled[self.gpus.index(gpu)]
-        if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9:
+        if silent_s := self._silent_s(self.gpus.index(gpu)):
             return f"GPU {gpu.device.ordinal}: nothing was measured for the last {silent_s:.1f} s"
         return ""
+
+    def _silent_s(self, gpu: int) -> float:
+        """How long nothing has come of a GPU, if that is too long, else 0; infinite if nothing ever did."""
+        if not self.gpus[gpu].tally.samples:
+            return INFINITE
+        silent_s = (self._ended or time.monotonic()) - self._sampled[gpu]
+        return silent_s if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9 else 0.0
 
     def close(self) -> None:
         """End sampling, take what has come until then, give the counters back and end the recording.
@@ -264,19 +225,12 @@ class Session:
         try:
             self._feed.close()
             self._take_all(self._feed.unread())
-            self._cpu_after_s = self._cpu_after_s or time.process_time()
+            self._cpu_after_s = self._cpu_after_s or self._cpu_s()
         finally:
-            self._end_recording()
-
-    def _end_recording(self) -> None:
-        if self._readings:
-            self._readings.close()
-        if self._recorder and not self._recorder.closed:
-            try:
-                self._write_marks(self._recorder)
-                self._recorder.event("cost", **asdict(self.cost()))
-            finally:
-                self._recorder.close(tallies={gpu.device.uuid: asdict(gpu.tally) for gpu in self.gpus})
+            if self._readings:
+                self._readings.close()
+            if self._recording:
+                self._recording.close(self.cost(), [(gpu.device.uuid, gpu.tally) for gpu in self.gpus])
 
     def __enter__(self) -> Session:
         return self
@@ -325,9 +279,8 @@ class Session:
         if self._readings:
             for line in self._readings.unsaid():
                 self._tell(line)
-        if self._recorder:
-            self._write_marks(self._recorder)
-            self._recorder.tick()
+        if self._recording:
+            self._recording.tick()
 
     def _sleep(self) -> None:
         """Until the next decode's mark, or a moment only if a GPU has not come for the last one."""
@@ -338,7 +291,7 @@ class Session:
         live = self._feed.live()
         come = all(heard >= now_ns - into_ns for heard, alive in zip(self._heard_ns, live, strict=True) if alive)
         wait_s = (period_ns - into_ns) / 1e9 + AFTER_MARK_S if come else min(POLL_S, period_ns / 1e10)
-        self._wait(min(wait_s, RECORD_S) if self._recorder else wait_s)
+        self._wait(min(wait_s, RECORD_S) if self._recording else wait_s)
 
     def _wait(self, seconds: float) -> None:
         """As the feed waits, but for what is to be done meanwhile."""
@@ -374,20 +327,18 @@ class Session:
         self.opened[gpu] = opened
         self._framer.describe(gpu, opened.metrics)
         self._say_notes()
-        if self._recorder and not self._recorder.takes(gpu, opened):
+        if self._recording and not self._recording.takes(gpu, opened):
             self._tell(f"GPU {opened.device.ordinal} reads other counters than the recording has: it is not recorded")
 
     def _record(self, gpu: int, samples: Samples) -> None:
-        if self._recorder and self._recorder.takes(gpu, self.opened[gpu]):
-            reading = self.reading(gpu)
-            self._recorder.set_readings(gpu, reading.sm_mhz, reading.power_w, reading.reasons)
-            self._recorder.add(gpu, samples)
+        if self._recording and self._recording.takes(gpu, self.opened[gpu]):
+            self._recording.add(gpu, samples, self.reading(gpu))
 
     def _tell(self, line: str) -> None:
         """Say a line, and keep it with what is being recorded."""
         self._say(line)
-        if self._recorder:
-            self._recorder.event("said", text=line)
+        if self._recording:
+            self._recording.said(line)
 
     def _say_notes(self) -> None:
         """Each once: what is the same for several GPUs, and what was said before one of them came, too."""

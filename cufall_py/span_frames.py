@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .frames import Frame, Framer
 from .metrics import MetricSet
 from .outline import forward
-from .samples import Floats, Samples
+from .samples import Floats, Ints, Samples
 from .spans import Span, rounded_out
 
 FOREVER_NS = 2**62
@@ -21,6 +21,8 @@ FOREVER_NS = 2**62
 
 class SpanFramer:
     """Every frame that holds a part of `spans` (apart and in order), once each.
+
+    A sample counts in `got` where it ends, if that is in a span: once, though several spans have a part of it.
 
     `counts`: the samples that each GPU has in the file, so that none is waited for that has no more to come;
     `periods_ns`: the period they come in. `behind` counts those left out because they begin before others of their
@@ -43,6 +45,7 @@ class SpanFramer:
         self._summed = [summed_counters(metrics) for metrics in sets]
         self._left, self._reached_ns = list(counts), [0] * len(sets)
         self._expected = frame_ns / np.array(periods_ns)
+        self._frame_ns, self._got = frame_ns, [Counter[int]() for _ in sets]
         self.behind = 0
         if self._whole:
             self._framer.begin_at(self._whole[0][0])
@@ -64,9 +67,15 @@ class SpanFramer:
         first = np.searchsorted(self._ends, samples.start_ns[0], side="right")
         last = np.searchsorted(self._starts, samples.end_ns[-1], side="left")
         for span in self._spans[first:last]:
+            self._count(gpu, samples.end_ns[ending(samples, span)])
             for run in _runs(within(samples, span, self._summed[gpu])):
                 self._at_ns = int(run.end_ns[-1])
                 self._framer.add(gpu, run)
+
+    def _count(self, gpu: int, ends_ns: Ints) -> None:
+        """These are ends of samples, by the start of the frame that each is in."""
+        frames, counts = np.unique((ends_ns - 1) // self._frame_ns * self._frame_ns, return_counts=True)
+        self._got[gpu].update(dict(zip(frames.tolist(), counts.tolist(), strict=True)))
 
     def ready(self) -> Iterator[Frame]:
         """The frames whose end every GPU has reached that has more to come."""
@@ -81,7 +90,7 @@ class SpanFramer:
         while self._whole:
             span_end_ns = self._whole[0][1]
             frames = self._framer.until(min(end_ns, span_end_ns))
-            yield from (replace(frame, expected=self._expected) for frame in frames)
+            yield from map(self._told, frames)
             if frames:
                 continue
             if end_ns < span_end_ns:
@@ -89,6 +98,11 @@ class SpanFramer:
             self._whole.popleft()
             if self._whole:
                 self._framer.begin_at(self._whole[0][0])
+
+    def _told(self, frame: Frame) -> Frame:
+        """With what the file says of its samples, whatever was cut off them."""
+        got = np.array([ended.pop(frame.start_ns, 0) for ended in self._got])
+        return replace(frame, expected=self._expected, got=got)
 
 
 def within(samples: Samples, span: Span, summed: NDArray[np.bool_]) -> Samples:
@@ -105,6 +119,12 @@ def touching(samples: Samples, span: Span) -> slice:
     """Which of samples (in order) lie in a span, at least in part."""
     first = int(np.searchsorted(samples.end_ns, span[0], side="right"))
     return slice(first, int(np.searchsorted(samples.start_ns, span[1], side="left")))
+
+
+def ending(samples: Samples, span: Span) -> slice:
+    """Which of samples (in order) end in a span; of a sample that lies in several, that is one at most."""
+    first, last = np.searchsorted(samples.end_ns, span, side="right").tolist()
+    return slice(first, last)
 
 
 def _runs(samples: Samples) -> list[Samples]:

@@ -26,6 +26,10 @@ READINGS = (
     Reading(power_w=699.6, reasons=0),
     Reading(),
 )
+LONG = (
+    "12:00:03 GPU 1 (NVIDIA H200): another profiler holds its counters (DCGM: dcgmi profile --pause; else nsys, ncu, a "
+    "torch profiler or another cufall); try again when it is gone; it gives no more samples"
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ CASES = {
     "eight-gpus": Case(8, 1, 120, 24),
     "sixteen-gpus": Case(16, 4, 100, 24, message="12:00:03 GPU 3: no samples for 2.0 s"),
     "sixteen-gpus-one-metric": Case(16, 4, 100, 40, "m"),
+    "message": Case(2, 1, 80, 16, message=LONG),
+    "message-narrow": Case(2, 1, 40, 24, message=LONG),
     "linear-paused-sorted": Case(4, 2, 80, 16, "l s"),
     "ascii": Case(2, 2, 100, 14, ascii_only=True),
     "few-lines": Case(8, 1, 80, 5),

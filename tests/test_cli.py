@@ -467,6 +467,16 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, ring_dir: Path) -> None
     soon(lambda: rings(ring_dir) == [], 20.0)
 
 
+def test_what_was_lost_of_a_gpu_is_told_at_the_end(tmp_path: Path) -> None:
+    faults = [fault(1, "lost", at_s=1.0), fault(2, "denied")]
+    ended = cufall("--source", script(tmp_path, gpus=3, faults=faults), "--duration-sec", "4")
+    assert ended.returncode == 4
+    lost = re.search(
+        r" 0 lost \(0\.000 s\), and the last (\d\.\d) s of GPU 1, all of GPU 2$", ended.stderr, re.MULTILINE
+    )
+    assert lost and 2.5 <= float(lost[1]) <= 4.5
+
+
 def test_nohup_is_respected(source: str) -> None:
     words = ("--source", source, "--frame-us", "20000", "--duration-sec", "2")
     process = start(*words, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
@@ -534,8 +544,12 @@ class Terminal:
 
 
 ENCODINGS: list[tuple[dict[str, str], bool]] = [
-    ({"LC_ALL": "C"}, True),
-    ({"LC_ALL": "POSIX"}, True),
+    ({"LC_ALL": "C"}, False),
+    ({"LC_ALL": "POSIX"}, False),
+    ({"LC_ALL": "", "LC_CTYPE": "", "LANG": ""}, True),
+    ({"LC_ALL": "", "LC_CTYPE": "", "LANG": "C"}, True),
+    ({"LC_ALL": "C", "PYTHONUTF8": "1"}, True),
+    ({"LC_ALL": "C", "PYTHONIOENCODING": "utf-8"}, True),
     ({"LC_ALL": "C.UTF-8", "PYTHONUTF8": "0"}, True),
     ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, False),
     ({"PYTHONIOENCODING": "ascii"}, False),
@@ -545,6 +559,7 @@ ENCODINGS: list[tuple[dict[str, str], bool]] = [
 ]
 """And whether they have Braille."""
 BRAILLE_BANDS = "g0(  50%) \u28b8\u28b8\u28b8\u28b8 g1(   --) \u00b7\u00b7\u00b7\u00b7"
+TOLD_OF_ASCII = ": bands are of .:-=+*#@ (least to most), ? where not measured"
 ASCII_BANDS = "g0(  50%) ==== g1(   --) ????"
 
 
@@ -554,6 +569,7 @@ def test_every_encoding_gets_a_band_it_can_show(tmp_path: Path) -> None:
     for ended, (variables, dots) in zip(all_ended, ENCODINGS, strict=True):
         bands = {line.split(" ", 1)[1] for line in ended.stdout.splitlines()}
         assert bands == {BRAILLE_BANDS if dots else ASCII_BANDS}, variables
+        assert ended.stderr.count(TOLD_OF_ASCII) == (not dots)
         assert (ended.returncode, "Traceback" in ended.stderr) == (4, False)
 
 

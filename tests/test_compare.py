@@ -340,6 +340,18 @@ def test_usage(run: Callable[..., Outcome], tmp_path: Path) -> None:
     assert run(one, "--new", tmp_path)[0] == 1
 
 
+def test_one_recording_given_twice_is_no_second_run(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    """Copies do not differ: an interval of nothing would look like certainty."""
+    base, new, third = level(tmp_path, 0.5, 1), level(tmp_path, 0.52, 2), level(tmp_path, 0.52, 3)
+    copy = tmp_path / "copy.cufall"
+    copy.write_bytes(new.read_bytes())
+    for again in (new, copy, f"{tmp_path}/../{tmp_path.name}/{new.name}"):
+        code, out, said = run(base, "--new", new, third, again, "--force")
+        assert (code, out) == (2, "")
+        assert said == f"cufall: {new} and {again} are one recording; how runs differ is told by runs\n"
+    assert run(base, "--new", base)[0] == 0
+
+
 def test_the_same_recordings_give_the_same_document(run: Callable[..., Outcome], tmp_path: Path) -> None:
     words = (level(tmp_path, 0.5, 1), "--new", level(tmp_path, 0.49, 2), "--json", "--fail-if", "tensor.p95 -5%")
     first = run(*words)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone as zone
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from cufall_py.frames import Frame
 from cufall_py.metrics import MetricSet
 from cufall_py.sources import Opened
 from tests.helpers import EPOCH, MS, SECOND, SM_ELAPSED, TENSOR, gpu, metric, tensor_set
+from tests.scripted import ROOT
 
 HEADER = (
     "time,start_ns,gpu,uuid,metric,mean,min,max,samples_expected,samples_got,coverage,sample_us,source,counters,asked"
@@ -58,6 +60,20 @@ def written(*frames: Frame, gpus: list[Opened] | None = None) -> str:
 
 def test_the_header_is_there_from_the_start() -> None:
     assert written() == HEADER + "\n"
+
+
+def test_the_docs_tell_every_column_in_order_and_no_other() -> None:
+    page = (ROOT / "docs" / "csv.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == HEADER.split(",")
+
+
+def test_the_example_of_the_docs_runs() -> None:
+    page = (ROOT / "docs" / "csv.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace('"run.csv"', "file"), {"file": io.StringIO(written(frame(), frame(EPOCH + 100 * MS)))}, names)
+    assert names["means"][(0, "tensor")].tolist() == [0.25, 0.25]
 
 
 def test_a_metric_that_a_gpu_does_not_have_is_a_row_without_counters() -> None:

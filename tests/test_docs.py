@@ -15,7 +15,7 @@ from cufall_py import errors
 from tests.scripted import ROOT, environment
 
 
-@pytest.mark.parametrize("script", ["make_metrics.py", "make_man.py"])
+@pytest.mark.parametrize("script", ["make_metrics.py", "make_man.py", "make_engines.py"])
 def test_a_generated_page_is_what_the_program_gives(script: str) -> None:
     words = [sys.executable, f"docs/{script}", "--check"]
     done = subprocess.run(words, cwd=ROOT, env=environment(), capture_output=True, text=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cufall_py import host_files
 from cufall_py.devices import Device
 from cufall_py.doctor import driver, proc
 from cufall_py.doctor.facts import Facts, Holder, Terminal
@@ -153,7 +154,7 @@ def test_containers_are_told_apart(
     environ: dict[str, str], path: str | None, cgroup: str, kind: str, tmp_path: Path
 ) -> None:
     root = machine(tmp_path, **{"proc/self/cgroup": cgroup}, **({path: ""} if path else {}))
-    assert proc.container(root, environ) == kind
+    assert host_files.container(root, environ) == kind
 
 
 @pytest.mark.parametrize(
@@ -376,6 +377,34 @@ def test_on_wsl_a_denied_counter_is_the_platforms_doing() -> None:
     told = str(explain(error, GPUS[0], kernel="5.15.0-microsoft-standard-WSL2"))
     assert "WSL" in told and "root" not in told
     assert "root" in str(explain(error, GPUS[0], kernel="6.8.0"))
+
+
+@pytest.mark.parametrize(
+    ("files", "told", "way_out"),
+    [
+        ({}, "(RmProfilingAdminOnly is 1)", "; run as root, or for good"),
+        ({".dockerenv": ""}, "(RmProfilingAdminOnly is 1)", "; start the container with --cap-add SYS_ADMIN"),
+        (
+            {"proc/self/cgroup": "0::/system.slice/docker-1.scope\n"},
+            "",
+            "; start the container with --cap-add SYS_ADMIN",
+        ),
+        (
+            {"proc/driver/nvidia/params": "RmProfilingAdminOnly: 0\n"},
+            "(though RmProfilingAdminOnly is 0)",
+            "; run as root",
+        ),
+        ({"proc/driver/nvidia/params": "Other: 0\n"}, "from this user; run", "; run as root"),
+    ],
+)
+def test_denied_counters_name_what_the_driver_says_and_the_way_out_from_here(
+    files: dict[str, str], told: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("container", raising=False)
+    error = CuptiError("PmSamplingEnable", "INSUFFICIENT_PRIVILEGES")
+    line = str(explain(error, GPUS[0], kernel="6.8.0", root=machine(tmp_path, **files)))
+    assert told in line and way_out in line
 
 
 def test_nothing_told_is_still_an_answer() -> None:

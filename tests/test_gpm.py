@@ -25,7 +25,7 @@ from cufall_py.resolve import Wanted
 from cufall_py.samples import Samples, Tally
 from cufall_py.sources import Opened, Source
 from cufall_py.sources.auto import AutoProvider, AutoSource
-from cufall_py.sources.gpm import BEHIND_NS, PERIOD_NS, GpmSource, gpm_set, renewal
+from cufall_py.sources.gpm import BEHIND_NS, LOOK_NS, PERIOD_NS, GpmSource, gpm_set, renewal
 from tests.helpers import EPOCH, MS, tensor_set
 
 DEVICE = Device(2, "GPU-2", "NVIDIA H200")
@@ -115,6 +115,18 @@ def test_a_renewal_is_a_sample_of_its_period() -> None:
     np.testing.assert_array_equal(samples.values[:, 0], period)
     assert np.abs(samples.end_ns - (EPOCH + (period + 1) * PERIOD_NS - BEHIND_NS)).max() <= 11 * MS
     np.testing.assert_array_equal(samples.start_ns[1:], samples.end_ns[:-1])
+
+
+def test_looks_close_in_on_when_a_period_ends() -> None:
+    gpm = PlayedGpm()
+    source, _ = opened(gpm)
+    parts, first_ns = [], gpm.now_ns
+    for k in range(200):
+        gpm.now_ns = first_ns + k * LOOK_NS
+        parts.append(source.read())
+    samples = Samples.join(parts)
+    ends = (samples.end_ns + BEHIND_NS - EPOCH) % PERIOD_NS
+    assert np.minimum(ends, PERIOD_NS - ends)[-10:].max() <= 2 * MS
 
 
 def test_a_renewal_that_was_looked_for_late_is_put_where_it_was_due() -> None:

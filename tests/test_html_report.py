@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cufall_py import Recording
-from cufall_py.cli.pages import shown, write_html
+from cufall_py.cli.pages import write_html
 from cufall_py.errors import InvalidMeasurement, UsageError
 from cufall_py.outline import Region
 from cufall_py.part import Part
 from cufall_py.pyramid import FACTOR, FEWEST_BINS, Level, Pyramid
+from cufall_py.report import Reading
 from cufall_py.resolve import Wanted
 from cufall_py.views.html_report import NOTHING, Gap, Gpu, Page, html_report, most_bins
 from tests.helpers import EPOCH, MS, SECOND, metric
@@ -65,7 +65,7 @@ def test_a_page_of_noise_with_all_marks_there_can_be_is_below_2_mb(gpus: int, me
 
 def made(file: Path, part: Part = Part(), wanted: Wanted | None = None) -> str:
     to = file.with_suffix(".html")
-    write_html(shown(Recording(file), file.name, part, wanted), str(to))
+    write_html(Reading(file, wanted or Wanted(()), part=part), str(to))
     return to.read_text(encoding="utf-8")
 
 
@@ -156,7 +156,7 @@ def test_other_metrics_can_be_asked_for(tmp_path: Path) -> None:
 def test_a_recording_without_samples_is_no_valid_measurement(tmp_path: Path) -> None:
     with writer(tmp_path / "run.cufall", [opened()]):
         pass
-    with pytest.raises(InvalidMeasurement, match=r"^run\.cufall: no samples"):
+    with pytest.raises(InvalidMeasurement, match=r"run\.cufall: no samples in what was asked for$"):
         made(tmp_path / "run.cufall")
 
 
@@ -168,7 +168,7 @@ def test_names_are_text_whatever_is_in_them(tmp_path: Path) -> None:
         region(out, HOSTILE, EPOCH, EPOCH + MS, HOSTILE)
         out.add(0, busy(EPOCH, [0.5]))
     to = tmp_path / "run.html"
-    write_html(shown(Recording(tmp_path / "run.cufall"), HOSTILE), str(to))
+    write_html(Reading(tmp_path / "run.cufall"), str(to), HOSTILE)
     text = to.read_text()
     assert "<script>document" not in text and "<img" not in text
     (found,) = document(text)["regions"]

@@ -20,8 +20,11 @@ VERSION = "cufall_py"
 
 LAYERS: dict[str, str] = {
     "errors": "",
+    "saying": "",
+    "host_files": "",
     "presets": "",
     "costs": "",
+    "peaks": "",
     "metrics": "",
     "processes": "",
     "readings": "errors processes",
@@ -29,48 +32,59 @@ LAYERS: dict[str, str] = {
     "spans": "",
     "samples": "metrics",
     "devices": "errors",
-    "resolve": "errors metrics presets",
-    "plan": "errors resolve",
+    "verified": "",
+    "resolve": "errors metrics presets verified",
+    "plan": "errors resolve saying",
     "tables": "errors presets",
-    "catalogue": "costs presets resolve tables",
+    "catalogue": "costs presets resolve tables verified",
     "screening": "metrics samples",
     "ring_file": "errors",
     "marks": "errors ring_file",
     "child": "errors",
     "ring": "errors ring_file samples",
     "frames": "metrics samples",
+    "self_cost": "samples",
     "gaps": "samples",
     "owned": "errors",
     "sources": "devices errors metrics plan samples",
     "sources.gpm": "devices errors metrics plan resolve samples sources",
     "sources.auto": "devices errors owned plan ring_file samples sources",
-    "sources.script": "devices errors metrics plan presets resolve samples sources",
-    "sources.cupti.*": "devices errors metrics plan presets resolve samples sources tables catalogue",
+    "sources.script_file": "errors presets",
+    "sources.script": "devices errors metrics plan presets resolve samples sources sources.script_file",
+    "sources.cupti.*": "devices errors host_files metrics plan presets resolve samples sources tables verified "
+    "catalogue",
     "notes": "metrics resolve samples sources",
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
     "launch": "errors sampler",
+    "verify.ptx": "",
+    "verify.checks": "metrics samples",
+    "verify.loads": "errors launch",
+    "verify.ncu": "errors launch",
+    "verify.device": "errors verify.ptx",
+    "verify.experiment": "errors verify.ptx verify.checks verify.loads",
     "doctor.facts": "devices",
     "doctor.findings": "devices doctor.facts",
     "doctor.machine": "doctor.facts doctor.findings",
     "doctor.gpus": "doctor.facts doctor.findings",
     "doctor.surroundings": "ring_file doctor.facts doctor.findings",
     "doctor.verdict": "doctor.facts doctor.findings doctor.machine doctor.gpus doctor.surroundings",
-    "doctor.*": "devices errors launch ring_file doctor.facts",
+    "doctor.*": "devices errors host_files launch ring_file doctor.facts",
     "gpu": "frames gaps devices errors ring samples sources",
-    "feed": "gpu launch sampler devices errors metrics plan ring samples sources",
+    "feed": "gpu launch sampler devices errors metrics plan ring samples sources saying",
     "arrow_file": "errors",
     "outline": "samples spans",
     "recording": "gaps errors devices metrics plan samples sources arrow_file cufall_py",
-    "recording_reader": "errors devices metrics plan samples sources arrow_file outline recording",
+    "live_recording": "plan readings recording samples self_cost sources",
+    "recording_reader": "errors devices metrics plan samples sources arrow_file outline recording saying",
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve sources",
     "span_frames": "frames metrics outline samples spans",
     "pyramid": "metrics outline recording recording_reader samples span_frames spans",
     "copying": "outline plan recording recording_reader sources span_frames spans",
-    "recorder": "child errors marks outline",
-    "playback": "copying devices errors frames notes outline pace part plan readings recorded_metrics recording_reader "
-    "resolve samples sources span_frames spans",
+    "recorder": "child errors marks outline saying",
+    "playback": "copying devices errors frames metrics notes outline pace part plan readings recorded_metrics "
+    "recording_reader resolve samples sources span_frames spans saying",
     "analysis.advice": "",
     "analysis.evidence": "",
     "analysis.decision_table": "errors analysis.evidence",
@@ -85,17 +99,35 @@ LAYERS: dict[str, str] = {
     "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors metrics outline "
-    "part readings recorded_metrics recording_reader resolve samples sources spans",
+    "part readings recorded_metrics recording_reader resolve samples sources spans saying",
     "requirements": "analysis.* analysis.decision_table errors presets",
     "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
     "analysis.limits": "errors",
     "analysis.streamed": "",
     "analysis.intervals": "",
     "analysis.series": "errors metrics outline recorded_metrics recording_reader resolve samples sources span_frames "
-    "spans analysis.streamed",
+    "spans analysis.streamed saying",
     "analysis.comparison": "errors analysis.intervals analysis.limits analysis.series analysis.streamed",
+    "analysis.models": "",
+    "analysis.ceiling": "peaks analysis.models",
+    "headroom": "analysis.* analysis.ceiling analysis.models peaks report",
     "analysis.likeness": "readings analysis.limits analysis.series",
+    "measured": "analysis.* errors judgements metrics requirements samples sources",
+    "analysis.scrapes": "",
+    "analysis.phases": "analysis.scrapes",
+    "analysis.concurrency": "analysis.intervals analysis.scrapes",
+    "engines": "",
+    "engines.table": "",
+    "engines.known": "engines.table",
+    "engines.reading": "engines.table",
+    "engines.page": "errors engines.known engines.reading engines.table",
+    "engines.rates": "engines.reading engines.table",
+    "engines.columns": "analysis.scrapes engines.rates",
+    "engines.fetch": "errors engines.known",
+    "engines.scraper": "engines.fetch engines.page engines.reading",
+    "engines.find": "engines.fetch engines.page engines.reading engines.scraper",
     "session": "*",
+    "background": "errors measured outline plan samples session",
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
     "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series views.listing",
@@ -106,13 +138,19 @@ LAYERS: dict[str, str] = {
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.groups": "analysis.groups views.*",
     "views.summary": "analysis.* judgements metrics report views.* views.groups views.verdict",
+    "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
+    "views.verification": "verify.checks views.*",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
+    "export.headroom": "headroom",
     "export.github": "judgements views.summary",
     "export.junit": "judgements report views.summary",
     "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.groups analysis.verdict_windows "
     "judgements report cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
+    "pytest_words": "judgements measured requirements views.summary",
+    "pytest_run": "background errors plan resolve",
+    "pytest_plugin": "background errors measured pytest_run pytest_words requirements",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,
 but for the families. A family `a.*` may also import among itself. `cli` may import anything."""
@@ -218,9 +256,9 @@ def test_the_table_itself_points_down() -> None:
         assert named <= set(rows[:at]), f"{row} stands above {named - set(rows[:at])}"
 
 
-def test_only_the_command_line_stands_above_the_session() -> None:
+def test_only_what_programs_and_people_use_stands_above_the_session() -> None:
     importers = {m for m in MODULES if m for name, _, _ in imports(m) if name == "session"}
-    assert {m.split(".")[0] for m in importers} <= {"cli"}
+    assert {m.split(".")[0] for m in importers} <= {"cli", "background"}
 
 
 def test_nothing_imports_the_command_line() -> None:
@@ -230,6 +268,10 @@ def test_nothing_imports_the_command_line() -> None:
 
 def test_only_the_bindings_import_cupti() -> None:
     assert [m for m in MODULES if "cupti" in outward(m)] == ["sources.cupti.bindings", "sources.cupti.host"]
+
+
+def test_only_what_computes_imports_cuda() -> None:
+    assert [m for m in MODULES if "cuda" in outward(m)] == ["verify.device"]
 
 
 def test_a_wrong_import_would_be_seen() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from cufall_py.catalogue import Row, matching, rows, sets
 from cufall_py.tables import shipped
-from cufall_py.views.listing import listing
+from cufall_py.views.listing import LEGEND, listing
 
 H100 = shipped("GH100")
 
@@ -85,3 +85,9 @@ def test_what_is_absent_says_why() -> None:
 
 def test_nothing_is_nothing() -> None:
     assert [*listing([], [])] == []
+
+
+def test_a_cost_is_told_with_how_it_was_read() -> None:
+    """As benchmarks/counter_cost.py reads it: 1 kHz, decodes of 50 ms."""
+    for told in ("on an NVIDIA H200, 2026-11-30", "samples of 1 ms", "decodes of 50 ms"):
+        assert told in LEGEND

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cufall_py import Recording
-from cufall_py.cli.pages import shown, write_html
+from cufall_py.cli.pages import write_html
+from cufall_py.report import Reading
 from tests import chromium
 from tests.helpers import EPOCH, SECOND
 from tests.recordings import busy, opened, region, writer
@@ -37,7 +37,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             out.add(1, busy(at, ratios.tolist()))
         region(out, "prefill", EPOCH + 2 * SECOND, EPOCH + 9 * SECOND, "large products")
         out.event("gap", gpu=0, start_ns=EPOCH + 10 * SECOND, end_ns=EPOCH + 20 * SECOND, samples=10_000)
-    write_html(shown(Recording(folder / "run.cufall"), "run.cufall"), str(folder / "run.html"))
+    write_html(Reading(folder / "run.cufall"), str(folder / "run.html"))
     return folder / "run.html"
 
 

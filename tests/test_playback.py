@@ -140,17 +140,43 @@ def test_any_two_parts_add_up_to_the_whole(
             return
         one, two, both = (added(path, Part(*ends)) for ends in ((a, b), (b, c), (a, c)))
     for start_ns, whole in both.items():
-        halves = one.get(start_ns, np.zeros(4)) + two.get(start_ns, np.zeros(4))
-        assert halves == pytest.approx(whole, rel=1e-4, abs=10)
+        halves = one.get(start_ns, np.zeros(6)) + two.get(start_ns, np.zeros(6))
+        assert halves[:4] == pytest.approx(whole[:4], rel=1e-4, abs=10)
+        assert halves[4:].tolist() == whole[4:].tolist()
     assert {*one, *two} == {*both}
 
 
 def added(path: Path, part: Part) -> dict[int, np.ndarray]:
-    """Frame start to covered and busy nanoseconds of each GPU."""
+    """Frame start to covered and busy nanoseconds of each GPU, and its samples."""
     return {
-        frame.start_ns: np.concatenate([frame.covered_ns, np.nan_to_num(frame.mean[:, 0]) * frame.covered_ns])
+        frame.start_ns: np.concatenate(
+            [frame.covered_ns, np.nan_to_num(frame.mean[:, 0]) * frame.covered_ns, frame.got]
+        )
         for frame in played(path, part=part)
     }
+
+
+def test_a_sample_that_touches_a_region_twice_is_one(tmp_path: Path) -> None:
+    """It counts where it ends; one that ends outside counts nowhere, by its share it does."""
+    with writer(tmp_path / "a.cufall", [opened()]) as out:
+        for start_us, end_us in ((0, 5_200), (5_400, 5_600), (5_700, 12_500)):
+            region(out, "twice", EPOCH + 1000 * start_us, EPOCH + 1000 * end_us)
+        out.add(0, busy(EPOCH, [0.5] * 20))
+    with Playback(tmp_path / "a.cufall", PLAN, part=Part(region="twice")) as playback:
+        frames = list(playback.frames())
+        assert [frame.got.tolist() for frame in frames] == [[10], [2]]
+        assert [frame.covered_ns.tolist() for frame in frames] == [[9.7 * MS], [2.5 * MS]]
+        assert playback.counts()[0] == 12
+        playback.check()
+
+
+def test_a_part_of_a_sample_is_measured_though_no_sample_ends_in_it(tmp_path: Path) -> None:
+    with writer(tmp_path / "a.cufall", [opened()]) as out:
+        out.add(0, busy(EPOCH, [0.5] * 20))
+    with Playback(tmp_path / "a.cufall", PLAN, part=Part("0.0052", "0.0058")) as playback:
+        (frame,) = playback.frames()
+        assert (frame.got.tolist(), frame.covered_ns.tolist()) == ([0], [pytest.approx(0.6 * MS)])
+        playback.check()
 
 
 def test_a_new_frame_length_folds_anew(three: Path) -> None:
@@ -160,6 +186,12 @@ def test_a_new_frame_length_folds_anew(three: Path) -> None:
         (2000, 2000, 1),
         (2000, 1000, 0.5),
     ]
+
+
+def test_how_long_it_is_in_whole_frames(three: Path) -> None:
+    for part, length_s in ((Part(), 3.0), (Part("1", "1.205"), 0.21), (Part(region="idle"), 3.0), (Part("-1"), 1.0)):
+        with Playback(three, PLAN, part=part) as playback:
+            assert playback.length_s == pytest.approx(length_s)
 
 
 def test_a_gap_stays_a_gap(tmp_path: Path) -> None:
@@ -226,6 +258,22 @@ def test_a_gpu_without_samples_is_no_valid_measurement(tmp_path: Path) -> None:
         assert len(list(playback.frames())) == 1
         with pytest.raises(InvalidMeasurement, match="GPU 1: no samples in what was played of"):
             playback.check()
+
+
+def test_what_was_lost_of_a_gpu_that_never_came_back_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.cufall"
+    with writer(path, [opened(0), opened(1)]) as out:
+        out.add(0, busy(EPOCH, [0.25] * 3000))
+        out.add(1, busy(EPOCH, [0.25] * 500))
+    for part, told in (
+        (Part("", "1.4"), ", 0 lost (0.000 s)"),
+        (Part("", "2"), ", 0 lost (0.000 s), and the last 1.5 s of GPU 1"),
+        (Part(), ", 0 lost (0.000 s), and the last 2.5 s of GPU 1"),
+        (Part("1"), ", 0 lost (0.000 s), and all of GPU 1"),
+    ):
+        with Playback(path, PLAN, part=part) as playback:
+            assert list(playback.frames())
+            assert playback.summary()[0].partition(str(path))[2] == told
 
 
 def test_an_empty_recording_has_no_frames(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from cufall_py import pyramid
 from cufall_py.metrics import Metric, MetricSet
-from cufall_py.pyramid import Level, Pyramid, bin_length_ns, pyramids
+from cufall_py.pyramid import Builder, Level, Pyramid, bin_length_ns
 from cufall_py.recording_reader import Rows
 from cufall_py.samples import Samples
 from cufall_py.spans import Span
@@ -24,6 +24,15 @@ NAN = float("nan")
 def rows(samples: Samples, gpu: int = 0, sm_mhz: Sequence[float] = (), power_w: Sequence[float] = ()) -> Rows:
     unknown = [NAN] * len(samples)
     return Rows(gpu, samples, np.array(sm_mhz or unknown), np.array(power_w or unknown))
+
+
+def pyramids(
+    parts: Iterable[Rows], sets: Sequence[MetricSet], spans: Sequence[Span], bin_ns: int
+) -> tuple[Pyramid, Pyramid]:
+    builder = Builder(sets, spans, bin_ns)
+    for part in parts:
+        builder.add(part)
+    return builder.pyramids()
 
 
 def built(samples: Samples, bin_ns: int, metrics: MetricSet | None = None, spans: Sequence[Span] = ()) -> Pyramid:
@@ -115,6 +124,13 @@ def test_only_the_times_that_are_meant_count() -> None:
     assert whole.covered_ns[0, 0] == 20 * MS
 
 
+def test_a_sample_that_two_spans_share_counts_once_where_it_ends() -> None:
+    samples = joined(EPOCH, 10 * MS, [[1, 2]] * 4)
+    spans = [(EPOCH, EPOCH + 12 * MS), (EPOCH + 14 * MS, EPOCH + 35 * MS)]
+    found = built(samples, 5 * MS, spans=spans)
+    assert (found.got.tolist(), found.whole.covered_ns.tolist()) == ([3], [[33 * MS]])
+
+
 def test_samples_from_before_a_clock_was_set_back_are_left_out() -> None:
     there = joined(EPOCH + 10 * MS, MS, [[1, 2]] * 10)
     back = joined(EPOCH, MS, [[2, 2]] * 10)
@@ -150,7 +166,7 @@ def test_readings_are_weighted_by_time_and_absent_where_none_was_made() -> None:
     assert np.isnan(level.mean[0, :, 1]).all()
 
 
-@given(st.integers(1, 10**18), st.floats(0, 1e9), st.integers(1, 100_000))
+@given(st.integers(1, 10**18), st.just(0.0) | st.floats(10, 1e9), st.integers(1, 100_000))
 def test_a_bin_is_long_enough_and_no_shorter_than_a_sample(length_ns: int, period_ns: float, most: int) -> None:
     bin_ns = bin_length_ns(length_ns, period_ns, most)
     assert length_ns <= bin_ns * most

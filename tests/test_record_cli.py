@@ -171,7 +171,8 @@ def test_a_commands_own_end_comes_through(
     assert ended.returncode == code
     assert last_line(ended).endswith(f": {why}; exit {code}")
     told = json.loads(result.read_text())
-    assert told == {"schema": 1, "exit_code": code, "why": why, "path": str(out)}
+    ended_as = {"schema": 1, "exit_code": code, "meaning": "the command's own", "why": why}
+    assert told == {**ended_as, "requirements": [], "path": str(out)}
     recorded(out)
 
 
@@ -414,7 +415,8 @@ def test_marks_from_another_process_lie_where_they_were_made(source: str, tmp_pa
     first, second = (start(*line) for line in words)
     for path in paths:
         soon(path.exists)
-    soon(lambda: cufall("mark", "never closed").returncode == 0)
+    for process in (first, second):
+        soon(lambda: cufall("mark", "never closed", "--pid", str(process.pid)).returncode == 0)  # noqa: B023
     before_ns = time.time_ns()
     assert cufall("mark", "both", "--text", "seen").returncode == 0
     assert cufall("mark", "second only", "--pid", str(second.pid)).returncode == 0

@@ -470,6 +470,31 @@ def test_a_file_cut_anywhere_gives_back_every_complete_batch(tmp_path: Path) -> 
         assert not recording.whole
 
 
+def test_random_cuts_and_each_of_the_last_4_kb_give_back_exactly_the_whole_batches_before(tmp_path: Path) -> None:
+    path, random, each = tmp_path / "a.cufall", np.random.default_rng(7), 50
+    (tmp_path / ".a.cufall.merging").mkdir()  # so that its batches stay as they are
+    with writer(path) as out:
+        for k in range(10):
+            for gpu in (0, 1):
+                out.add(gpu, joined(EPOCH + k * SECOND, MS, random.integers(0, 2**20, (each, 2)).tolist()))
+            out.flush()
+    ends, size = _batch_ends(path), path.stat().st_size
+    assert len(ends) == 12 and ends[0] < size - 4096 < ends[-3]  # those of the start and the end hold but an event
+    written = [of_gpu(Recording(path, pytest.fail), gpu) for gpu in (0, 1)]
+    cuts = {*range(size - 4096, size), *random.integers(ends[0], size, 500).tolist()}
+    for cut in sorted(cuts, reverse=True):
+        os.truncate(path, cut)
+        recording = Recording(path)
+        found: list[list[Samples]] = [[], []]
+        for rows in recording.rows():
+            found[rows.gpu].append(rows.samples)
+        batches = sum(cut >= end for end in ends[1:-1])
+        assert not recording.whole
+        for of, parts in zip(written, found, strict=True):
+            assert sum(map(len, parts)) == each * batches
+            assert not parts or same(Samples.join(parts), of[: each * batches])
+
+
 def test_a_closed_file_cut_in_its_end_mark_has_everything(tmp_path: Path) -> None:
     with writer(tmp_path / "a.cufall") as out:
         out.add(0, steady(EPOCH, MS, 2, 0.5))

@@ -134,9 +134,18 @@ def test_what_is_no_recording(tmp_path: Path, capfd: pytest.CaptureFixture[str])
             assert cli._run(words) == 1
             (line,) = capfd.readouterr().err.splitlines()
             assert line.startswith(f"cufall: {tmp_path / name}")
-    for words in (["replay"], ["replay", ""], ["replay", "a", "b"]):
-        assert cli._run(words) in (1, 2)
+    for words in (["replay"], ["replay", "a", "b"]):
+        assert cli._run(words) == 2
         assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["replay", ""], ["report", ""], ["report", "a", ""], ["compare", "", "--new", "a"], ["compare", "a", "--new", ""]],
+)
+def test_an_empty_name_is_usage_and_not_the_folder(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(words) == 2
+    assert capfd.readouterr().err == "cufall: an empty file name; name a recording\n"
 
 
 def test_a_file_that_is_named_as_a_source_is_does_not_stand_for_it(

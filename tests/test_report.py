@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shlex
 import signal
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
@@ -142,6 +144,79 @@ def test_a_counter_by_its_name_over_another(three: str, capfd: pytest.CaptureFix
     (recording,) = document(capfd, three, words=words)["recordings"]  # type: ignore[misc]
     (metric,) = recording["scopes"][0]["gpus"][0]["metrics"].values()
     assert (metric["mean"], metric["below_1"], metric["longest_idle_s"]) == (4.0, None, None)
+
+
+def uneven(path: Path) -> str:
+    """Two GPUs for two seconds, the first of them region `early`: g0 at 10 and 30 %, g1 at 50 and 70 %, with a gap."""
+    with writer(path, [opened(0), opened(1)]) as out:
+        region(out, "early", EPOCH, EPOCH + SECOND)
+        for gpu, ratios in enumerate(((0.1, 0.3), (0.5, 0.7))):
+            for second, ratio in enumerate(ratios):
+                out.add(gpu, busy(EPOCH + second * SECOND, [ratio] * 1000))
+            out.event("gap", gpu=gpu, start_ns=EPOCH + gpu * SECOND, end_ns=EPOCH + gpu * SECOND + MS, samples=gpu + 1)
+    return str(path)
+
+
+def of_page(path: Path) -> dict[str, Any]:
+    """What the page gives to its script."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.DOTALL)
+    assert found
+    document: dict[str, Any] = json.loads(found[1])
+    return document
+
+
+@pytest.mark.parametrize(
+    ("part", "gaps"),
+    [("--region early", []), ("--to 1", []), ("--from 1", [[0, 1, 1.001]]), ("--from -1", [[0, 1, 1.001]])],
+)
+def test_every_output_is_of_the_same_gpus_and_part(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], part: str, gaps: list[list[float]]
+) -> None:
+    names = {name: tmp_path / f"out.{name}" for name in ("csv", "markdown", "parquet", "html", "trace")}
+    outputs = " ".join(f"--{name} {path}" for name, path in names.items())
+    code, text, _ = ends(f"--json --devices 1 {part} {outputs}", capfd, uneven(tmp_path / "run.cufall"))
+    percent, ratio = (70, 0.7) if "from" in part else (50, 0.5)
+    begin_ns = EPOCH + SECOND * ("from" in part)
+    (recording,) = json.loads(text)["recordings"]
+    (row,) = recording["scopes"][0]["gpus"]
+    assert (code, row["gpu"], row["samples"]) == (0, 1, 1000)
+    assert row["metrics"]["tensor"]["mean"] == pytest.approx(ratio, rel=1e-6)
+    rows = list(csv.DictReader(io.StringIO(names["csv"].read_text())))
+    assert {row["gpu"] for row in rows} == {"1"} and float(rows[0]["mean"]) == pytest.approx(ratio, rel=1e-6)
+    assert f"g1 | {percent}.0%" in names["markdown"].read_text() and "g0" not in names["markdown"].read_text()
+    table = pq.read_table(names["parquet"])
+    assert (set(table["gpu"].to_pylist()), table.num_rows, table["start_ns"][0].as_py()) == ({1}, 1000, begin_ns)
+    page = of_page(names["html"])
+    assert [gpu["label"] for gpu in page["gpus"]] == ["g1"]
+    assert page["view"] == [begin_ns / SECOND - EPOCH / SECOND, begin_ns / SECOND - EPOCH / SECOND + 1]
+    assert page["gaps"] == gaps
+    events = [event for event in json.loads(names["trace"].read_text())["traceEvents"] if event["ph"] == "C"]
+    assert {event["name"] for event in events} == {"g1 tensor"}
+    assert [event["args"]["%"] for event in events] == [percent, -1]
+
+
+def test_several_outputs_at_once_are_what_each_is_alone(three: str, tmp_path: Path) -> None:
+    def made(*names: str) -> list[bytes]:
+        paths = [tmp_path / f"{len(names)}.{name}" for name in names]
+        words = [word for name, path in zip(names, paths, strict=True) for word in (f"--{name}", str(path))]
+        assert report(three, *words).returncode == 0
+        return [path.read_bytes() for path in paths]
+
+    names = ("html", "trace", "parquet", "csv")
+    assert made(*names) == [made(name)[0] for name in names]
+
+
+def test_without_samples_there_is_no_page_and_all_else_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with writer(tmp_path / "empty.cufall", [opened(0)]):
+        pass
+    words = f"--html {tmp_path}/page.html --junit {tmp_path}/junit.xml --require 'tensor.mean > 1%'"
+    code, text, lines = ends(words, capfd, str(tmp_path / "empty.cufall"))
+    assert code == 4 and "no samples" in text
+    assert "cufall: --html: no samples in what was asked for" in lines
+    assert not (tmp_path / "page.html").exists()
+    assert ET.parse(tmp_path / "junit.xml").getroot().get("errors") == "1"
 
 
 # Requirements

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cufall_py.cli.screen import split_keys
-from cufall_py.views.styled import fitted, plain
-from cufall_py.views.timeline import FOOTER
-from tests.scripted import command, cufall, fault, rings, script
+from cufall_py.views.timeline import FOOTERS
+from tests.recordings import phases
+from tests.scripted import command, cufall, fault, rings, script, soon
 from tests.terminals import Picture, Terminal
 
 FRAMES = ("--frame-us", "20000", "--decode-us", "20000")
@@ -59,7 +59,6 @@ ENDS: list[tuple[str, Callable[[Terminal], None], int]] = [
     ("Ctrl-C twice", lambda terminal: terminal.press("\x03\x03"), 130),
     ("SIGTERM", lambda terminal: terminal.process.send_signal(signal.SIGTERM), 143),
     ("SIGHUP", lambda terminal: terminal.process.send_signal(signal.SIGHUP), 129),
-    ("SIGQUIT", lambda terminal: terminal.process.send_signal(signal.SIGQUIT), -signal.SIGQUIT),
     ("Ctrl-\\, which is no key, and q", lambda terminal: terminal.press("\x1cq"), 0),
 ]
 
@@ -74,6 +73,35 @@ def test_after_every_end_the_terminal_is_as_it_was(source: str) -> None:
         for terminal, name, _, code in running:
             assert (name, terminal.ends(), terminal.is_as_before) == (name, code, True)
             assert "Traceback" not in terminal.said
+
+
+DEADLY = ["QUIT TRAP ABRT USR1 USR2", "ALRM XCPU VTALRM PROF", "POLL PWR SYS RTMIN RTMAX"]
+"""As signal(7) has them; those of faults (SEGV, BUS, FPE, ILL) are left alone."""
+
+
+@pytest.mark.parametrize("names", DEADLY)
+def test_a_signal_that_nobody_waits_for_ends_it_with_a_clean_screen(names: str, source: str, ring_dir: Path) -> None:
+    with ExitStack() as stack:
+        running = [(stack.enter_context(timeline(source)), signal.Signals[f"SIG{name}"]) for name in names.split()]
+        for terminal, number in running:
+            terminal.sees("50%")
+            assert taken_over(terminal)
+            terminal.process.send_signal(number)
+        for terminal, number in running:
+            assert (terminal.ends(), terminal.is_as_before) == (-number, True)
+    soon(lambda: not rings(ring_dir))
+
+
+def test_a_signal_that_ends_nothing_leaves_the_screen_as_it_is(source: str) -> None:
+    with timeline(source) as terminal:
+        terminal.sees("50%")
+        for name in ("PIPE", "XFSZ", "CHLD", "URG", "WINCH", "CONT"):
+            terminal.process.send_signal(signal.Signals[f"SIG{name}"])
+        terminal.press("l")
+        terminal.sees("linear scale")
+        assert taken_over(terminal)
+        terminal.press("q")
+        assert (terminal.ends(), terminal.is_as_before) == (0, True)
 
 
 def test_a_source_that_dies_is_told_when_the_screen_is_left(tmp_path: Path) -> None:
@@ -99,6 +127,16 @@ def test_what_is_said_is_on_the_screen_and_on_stderr_afterwards(tmp_path: Path) 
 def test_it_ends_with_its_duration(source: str) -> None:
     with timeline(source, "--duration-sec", "0.5") as terminal:
         assert (terminal.ends(), terminal.is_as_before) == (0, True)
+
+
+@pytest.mark.parametrize(("words", "seconds"), [((), 3), (("--duration-sec", "2"), 2)])
+def test_a_recording_is_seen_whole(words: tuple[str, ...], seconds: int, tmp_path: Path) -> None:
+    """A column is a whole number of frames, so that a little more may be seen."""
+    path = str(phases(tmp_path / "three.cufall"))
+    with Terminal(command("replay", path, "--view", "timeline", "--speed", "max", *words)) as terminal:
+        assert (terminal.ends(), terminal.is_as_before) == (0, True)
+        last = re.search(r"  last ([\d.]+) s  ", terminal.said)
+        assert last and seconds <= float(last[1]) <= 1.2 * seconds
 
 
 def test_keys_are_answered_while_no_frame_comes(source: str) -> None:
@@ -134,7 +172,7 @@ def test_it_follows_the_size_of_the_terminal(source: str) -> None:
         terminal.sees("50%")
         for columns, lines in ((40, 5), (200, 50), (20, 4), (80, 24)):
             terminal.resize(columns, lines)
-            footer = plain([fitted([(FOOTER, "")], columns)])
+            footer = next(text for text in FOOTERS if len(text) <= columns).ljust(columns)
             text = terminal.until(lambda text: text.endswith(f"\n{footer}"))  # noqa: B023
             assert text.startswith("cufall tensor ")
             assert re.search("^g0 ", text, re.MULTILINE)
@@ -207,6 +245,7 @@ LOOKS: list[tuple[dict[str, str], tuple[str, ...], bool, bool]] = [
     ({"NO_COLOR": "1"}, (), False, True),
     ({"NO_COLOR": "1"}, ("--color",), True, True),
     ({}, ("--no-color",), False, True),
+    ({"LC_ALL": "C"}, (), True, False),
     ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, (), True, False),
 ]
 """Variables and options; whether there is colour, and more than ASCII."""

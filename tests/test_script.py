@@ -20,7 +20,8 @@ from cufall_py.resolve import Wanted
 from cufall_py.samples import Samples
 from cufall_py.screening import screen
 from cufall_py.sources import provider
-from cufall_py.sources.script import ScriptProvider, ScriptSource, parse
+from cufall_py.sources.script import ScriptProvider, ScriptSource
+from cufall_py.sources.script_file import FAULT_FIELDS, FIELDS, parse
 from tests.helpers import EPOCH, MS, SECOND
 
 SM_HZ, DRAM_HZ, TENSOR_PEAK, DRAM_PEAK = 1.755e9, 3.2e9, 4.0, 1504.0
@@ -305,51 +306,108 @@ def test_a_chip_without_a_counter_refuses_its_name() -> None:
         source_of(Clock(), plan_of("nvlink.rx"), chip="AD102").open()
 
 
+ONE = '"pattern": [{"ms": 5}]'
+TWO = f'{ONE}, "gpus": 2'
 BAD = {
-    "no JSON": "{",
-    "nothing": "",
-    "a list": "[]",
-    "a number": "7",
-    "no pattern": "{}",
-    "patterns are a number": '{"patterns": 5}',
-    "an empty pattern": '{"pattern": []}',
-    "no patterns": '{"patterns": []}',
-    "one of the patterns is empty": '{"patterns": [[{"ms": 5}], []]}',
-    "a phase without a length": '{"pattern": [{"tensor": 0.5}]}',
-    "a phase of no length": '{"pattern": [{"ms": 0}]}',
-    "a phase of negative length": '{"pattern": [{"ms": -5}]}',
-    "a phase without end": '{"pattern": [{"ms": Infinity}]}',
-    "a phase of no number": '{"pattern": [{"ms": NaN}]}',
-    "a phase that is a word": '{"pattern": ["busy"]}',
-    "an unknown name": '{"pattern": [{"ms": 5, "tensr": 0.5}]}',
-    "more than all": '{"pattern": [{"ms": 5, "tensor": 1.5}]}',
-    "less than nothing": '{"pattern": [{"ms": 5, "tensor": -0.1}]}',
-    "no number": '{"pattern": [{"ms": 5, "tensor": NaN}]}',
-    "a ratio that is a word": '{"pattern": [{"ms": 5, "tensor": "half"}]}',
-    "no GPU": '{"gpus": 0, "pattern": [{"ms": 5}]}',
-    "too many GPUs": '{"gpus": 17, "pattern": [{"ms": 5}]}',
-    "GPUs that are a word": '{"gpus": "many", "pattern": [{"ms": 5}]}',
-    "an unknown fault": '{"pattern": [{"ms": 5}], "faults": [{"gpu": 0, "kind": "fire"}]}',
-    "a fault of no GPU": '{"pattern": [{"ms": 5}], "faults": [{"kind": "lost"}]}',
-    "a fault with more": '{"pattern": [{"ms": 5}], "faults": [{"gpu": 0, "kind": "lost", "why": "x"}]}',
-    "a fault at no time": '{"pattern": [{"ms": 5}], "faults": [{"gpu": 0, "kind": "lost", "at_s": "noon"}]}',
-    "a stagger that is no number": '{"pattern": [{"ms": 5}], "stagger_ms": NaN}',
-    "a stagger that is a word": '{"pattern": [{"ms": 5}], "stagger_ms": "some"}',
+    "{": "not JSON: ",
+    "": "not JSON: ",
+    "[]": "the script: must be an object, not []",
+    "7": "the script: must be an object, not 7",
+    "{}": "needs pattern or patterns, one of them",
+    '{"pattern": [], "patterns": []}': "needs pattern or patterns, one of them",
+    '{"patern": []}': "the script has no field patern; there are gpus, name,",
+    f'{{{ONE}, "gpus": 2, "gpus": 3}}': "gpus is given twice",
+    '{"patterns": 5}': "patterns: must be a list, not 5",
+    '{"pattern": {"ms": 5}}': 'pattern: must be a list, not {"ms": 5}',
+    '{"pattern": []}': "pattern: must be a list of phases, not []",
+    '{"patterns": []}': "patterns: an empty list",
+    '{"patterns": [[{"ms": 5}], []]}': "patterns[1]: must be a list of phases, not []",
+    '{"pattern": ["busy"]}': "pattern[0]: must be an object, not busy",
+    '{"pattern": [{"ms": 5}, {"tensor": 0.5}]}': "pattern[1]: needs ms",
+    '{"pattern": [{"ms": 0}]}': "pattern[0].ms: must be a number from 0.001 to 86400000, not 0",
+    '{"pattern": [{"ms": -5}]}': "pattern[0].ms: must be a number from 0.001 to 86400000, not -5",
+    '{"pattern": [{"ms": Infinity}]}': "pattern[0].ms: must be a number from 0.001 to 86400000, not Infinity",
+    '{"pattern": [{"ms": NaN}]}': "pattern[0].ms: must be a number from 0.001 to 86400000, not NaN",
+    '{"pattern": [{"ms": "5"}]}': "pattern[0].ms: must be a number from 0.001 to 86400000, not 5",
+    '{"pattern": [{"ms": true}]}': "pattern[0].ms: must be a number from 0.001 to 86400000, not true",
+    '{"patterns": [[{"ms": 5}], [{"ms": 5, "tensr": 0.5}]]}': "patterns[1][0] has no field tensr; there are ms, tensor",
+    '{"pattern": [{"ms": 5, "tensor": 1.5}]}': "pattern[0].tensor: must be a number from 0 to 1, not 1.5",
+    '{"pattern": [{"ms": 5, "tensor": -0.1}]}': "pattern[0].tensor: must be a number from 0 to 1, not -0.1",
+    '{"pattern": [{"ms": 5, "tensor": NaN}]}': "pattern[0].tensor: must be a number from 0 to 1, not NaN",
+    '{"pattern": [{"ms": 5, "tensor": null}]}': "pattern[0].tensor: must be a number from 0 to 1, not null",
+    f'{{{ONE}, "gpus": 0}}': "gpus: must be a whole number from 1 to 16, not 0",
+    f'{{{ONE}, "gpus": 17}}': "gpus: must be a whole number from 1 to 16, not 17",
+    f'{{{ONE}, "gpus": 2.0}}': "gpus: must be a whole number from 1 to 16, not 2.0",
+    f'{{{ONE}, "gpus": true}}': "gpus: must be a whole number from 1 to 16, not true",
+    f'{{{ONE}, "gpus": "many"}}': "gpus: must be a whole number from 1 to 16, not many",
+    f'{{{ONE}, "name": 5}}': "name: must be text of 1 to 50 characters, not 5",
+    f'{{{ONE}, "name": "a\\nb"}}': 'name: must be text of 1 to 50 characters, not "a\\nb"',
+    f'{{{ONE}, "chip": ""}}': "chip: must be text of 1 to 50 characters, not ",
+    f'{{{ONE}, "chip": "{"G" * 51}"}}': f"chip: must be text of 1 to 50 characters, not {'G' * 50}...",
+    f'{{{TWO}, "uuids": "GPU-a"}}': "uuids: must be a list, not GPU-a",
+    f'{{{TWO}, "uuids": ["GPU-a", "GPU-a"]}}': "uuids[1] of GPU 1: GPU-a is that of GPU 0, too",
+    f'{{{TWO}, "uuids": ["GPU-a", 7]}}': "uuids[1] of GPU 1: must be text of 1 to 50 characters, not 7",
+    f'{{{TWO}, "uuids": ["a/b"]}}': "uuids[0] of GPU 0: a/b cannot be the name of a file",
+    f'{{{TWO}, "uuids": [".."]}}': "uuids[0] of GPU 0: .. cannot be the name of a file",
+    f'{{{TWO}, "uuids": ["a", "b", "c"]}}': "uuids: 3 of them for 2 GPUs",
+    f'{{{ONE}, "stagger_ms": NaN}}': "stagger_ms: must be a number from 0 to 86400000, not NaN",
+    f'{{{ONE}, "stagger_ms": 1e30}}': "stagger_ms: must be a number from 0 to 86400000, not 1e+30",
+    f'{{{ONE}, "stagger_ms": 1{"0" * 400}}}': f"stagger_ms: must be a number from 0 to 86400000, not 1{'0' * 49}...",
+    f'{{{ONE}, "stagger_ms": -1}}': "stagger_ms: must be a number from 0 to 86400000, not -1",
+    f'{{{ONE}, "stagger_ms": "some"}}': "stagger_ms: must be a number from 0 to 86400000, not some",
+    f'{{{ONE}, "burn_ms": 1e9}}': "burn_ms: must be a number from 0 to 60000, not 1000000000.0",
+    f'{{{ONE}, "faults": {{}}}}': "faults: must be a list, not {}",
+    f'{{{ONE}, "faults": ["lost"]}}': "faults[0]: must be an object, not lost",
+    f'{{{ONE}, "faults": [{{"kind": "lost"}}]}}': "faults[0]: needs gpu",
+    f'{{{ONE}, "faults": [{{"gpu": 0}}]}}': "faults[0]: needs kind",
+    f'{{{ONE}, "faults": [{{"gpu": 1, "kind": "lost"}}]}}': "faults[0].gpu: must be a whole number from 0 to 0, not 1",
+    f'{{{ONE}, "faults": [{{"gpu": 0, "kind": "fire"}}]}}': "faults[0] of GPU 0: kind: must be one of hang, crash,",
+    f'{{{ONE}, "faults": [{{"gpu": 0, "kind": ["lost"]}}]}}': "faults[0] of GPU 0: kind: must be one of hang, crash,",
+    f'{{{ONE}, "faults": [{{"gpu": 0, "kind": "lost", "why": 1}}]}}': "faults[0] has no field why; there are gpu, kind",
 }
+WORDS = st.sampled_from([*FIELDS, *FAULT_FIELDS, "ms", "tensor"])
+BAD_TIMES = ["NaN", "-1", "-0.001", "Infinity", '"noon"', "null", "true", "1e300"]
 
 
-@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_a_bad_script_is_usage(text: str) -> None:
+@pytest.mark.parametrize(("text", "told"), BAD.items())
+def test_a_bad_script_is_usage_and_the_key_at_fault_is_named(text: str, told: str) -> None:
     with pytest.raises(UsageError) as error:
         parse(text)
-    assert str(error.value) and "\n" not in str(error.value)
+    assert str(error.value).startswith(told)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["at_s", "for_s"])
+@pytest.mark.parametrize("time", BAD_TIMES)
+def test_a_time_that_is_none_is_told_with_its_gpu(time: str, key: str) -> None:
+    fault = f'{{"gpu": 1, "kind": "gap", "{key}": {time}}}'
+    with pytest.raises(UsageError) as error:
+        parse(f'{{{TWO}, "faults": [{{"gpu": 0, "kind": "gap"}}, {fault}]}}')
+    assert str(error.value).startswith(f"faults[1] of GPU 1: {key}: must be a number from 0 to 1000000000, not ")
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(WORDS, anything, max_size=3))
+def test_whatever_stands_in_a_script_it_is_a_script_or_usage(data: dict[str, Any]) -> None:
+    try:
+        parse(json.dumps({"pattern": HALF_THEN_IDLE, **data}))
+    except UsageError as error:
+        assert "\n" not in str(error)
 
 
 def test_the_file_and_the_field_at_fault_are_named(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
-    path.write_text('{"gpus": 2, "pattern": [{"ms": 1}], "faults": [{"gpu": 1, "knd": "gap"}]}')
-    with pytest.raises(UsageError, match=rf"--source script:{path}: a fault has no field knd; there are gpu, kind"):
+    path.write_text('{"gpus": 2, "pattern": [{"ms": 1}], "faults": [{"gpu": 1, "kind": "gap", "at_s": NaN}]}')
+    with pytest.raises(UsageError) as error:
         provider(f"script:{path}")
+    told = "faults[0] of GPU 1: at_s: must be a number from 0 to 1000000000, not NaN"
+    assert str(error.value) == f"--source script:{path}: {told}"
 
 
 @pytest.mark.parametrize("metric", ["foo__bar.avg", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"])

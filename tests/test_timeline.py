@@ -17,8 +17,8 @@ from cufall_py.views.history import History
 from cufall_py.views.keys import DOES, State, begin, pressed
 from cufall_py.views.styled import fitted, plain, to_ansi
 from cufall_py.views.timeline import ago, graph, screen
-from tests.helpers import MS
-from tests.screens import CASES, Case, drawn, history, path_of, scene, state
+from tests.helpers import MS, SECOND
+from tests.screens import CASES, LONG, Case, drawn, history, path_of, scene, state
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +64,28 @@ def test_every_row_is_there_or_counted(size: tuple[int, int], columns: int, line
     more = re.search(r"^\+(\d+) more", text, re.MULTILINE)
     assert rows + (int(more[1]) if more else 0) == size[0] * size[1]
     assert rows > 0
+
+
+@given(st.integers(40, 200), st.integers(24, 60))
+def test_what_is_said_can_be_read_whole(columns: int, lines: int) -> None:
+    case = Case(1, 1, columns, lines, message=LONG)
+    text = plain(screen(KEPT[1, 1], scene(case), state(KEPT[1, 1], case), columns, lines))
+    assert LONG in " ".join(text.split())
+
+
+def test_what_is_said_leaves_room_for_rows() -> None:
+    case = Case(1, 1, 40, 12, message=LONG * 5)
+    lines = plain(screen(KEPT[1, 1], scene(case), state(KEPT[1, 1], case), 40, 12)).split("\n")
+    assert sum(line.startswith("g0") for line in lines) == 1
+    assert lines[-4].rstrip().endswith(" …")
+
+
+@pytest.mark.parametrize("name", ["narrow", "few-lines", "message", "message-narrow", "without-nvml"])
+def test_cuts_lose_no_meaning(name: str) -> None:
+    """Of what is written by cufall itself nothing ends in the middle; names and what NVML tells may."""
+    first, *rest = [line.rstrip() for line in plain(drawn(CASES[name])).split("\n")]
+    assert " cost 1.2 %" in first
+    assert not [line for line in rest[-3:] if line.endswith("…")]
 
 
 def test_all_rows_can_be_reached() -> None:
@@ -158,6 +180,20 @@ def test_keys() -> None:
     assert [after("s" * n).sort for n in range(5)] == ["gpu", "now", "mean", "max", "gpu"]
     assert [after("i" * n).details for n in range(4)] == ["auto", "on", "off", "auto"]
     assert (after("l").linear, after("h").help, after("h?").help, after("q").ended) == (True, True, False, True)
+
+
+@pytest.mark.parametrize(
+    ("length_s", "first_s", "longer_s", "shorter_s"),
+    [(3.4, 3.4, 5, 2), (60, 60, 120, 30), (135.3, 135.3, 300, 120), (0.2, 1.0, 2, 1.0), (1e6, 3600, 3600, 1800)],
+)
+def test_what_has_an_end_is_shown_whole(length_s: float, first_s: float, longer_s: float, shorter_s: float) -> None:
+    """An hour is remembered at most, and ten frames are shown at least."""
+    first = begin(1, 100 * MS, 3600 * SECOND, length_s)
+    assert [state.span_s for state in (first, pressed(first, "+"), pressed(first, "-"))] == [
+        first_s,
+        longer_s,
+        shorter_s,
+    ]
 
 
 def test_metrics_are_shown_and_hidden_but_never_all() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cufall_py import Recording
 from cufall_py.cli import Unwritable, pages
-from cufall_py.cli.pages import shown, write_trace
+from cufall_py.cli.pages import write_trace
 from cufall_py.part import Part
+from cufall_py.report import Reading
 from cufall_py.samples import Samples
 from tests.helpers import EPOCH, MS, SECOND
 from tests.recordings import busy, opened, phases, region, writer
@@ -26,7 +26,7 @@ TORCH_BASE_NS = 1_790_857_026_000_000_000
 
 def traced(file: Path, part: Part = Part(), name: str = "trace.json") -> dict[str, Any]:
     to = file.with_name(name)
-    write_trace(shown(Recording(file), file.name, part), str(to))
+    write_trace(Reading(file, part=part), str(to))
     found: dict[str, Any] = json.loads(gzip.decompress(to.read_bytes()) if name.endswith(".gz") else to.read_text())
     return found
 
@@ -92,7 +92,7 @@ def test_every_sample_is_there_to_the_nanosecond(tmp_path: Path) -> None:
     with writer(tmp_path / "run.cufall", [opened()]) as out:
         out.add(0, Samples(edges[:-1], edges[1:], values))
     file = tmp_path / "trace.json"
-    write_trace(shown(Recording(tmp_path / "run.cufall"), "run"), str(file))
+    write_trace(Reading(tmp_path / "run.cufall"), str(file))
     track = counters(json.loads(file.read_text(), parse_float=lambda text: int(text.replace(".", ""))))["g0 tensor %"]
     assert [ts + TORCH_BASE_NS for ts, _ in track] == edges.tolist()
     assert [value for _, value in track] == [10, 20, 30, -1]
@@ -145,7 +145,7 @@ def test_a_name_in_gz_is_compressed(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    what = shown(Recording(phases(tmp_path / "run.cufall")), "run")
+    what = Reading(phases(tmp_path / "run.cufall"))
     with pytest.raises(Unwritable, match=r"^cannot write .*: No such file or directory$"):
         write_trace(what, str(tmp_path / "none" / "trace.json"))
     with pytest.raises(Unwritable, match=r"^cannot write /dev/full: No space left on device$"):

@@ -32,6 +32,8 @@ def test_a_wheel_has_the_tables_and_what_shells_and_man_look_for(tmp_path: Path)
         name: (ROOT / source).read_bytes() for name, source in SHARED.items()
     }
     assert found["cufall_py/data/tables.json.gz"] == (ROOT / "cufall_py/data/tables.json.gz").read_bytes()
+    (entry_points,) = (text.decode() for name, text in found.items() if name.endswith("entry_points.txt"))
+    assert "[pytest11]\ncufall = cufall_py.pytest_plugin\n" in entry_points + "\n"
     page = [f"cufall_py/views/html/{name}" for name in ("page.html", "page.css", "page.js")]
     uplot = [f"cufall_py/views/html/uplot/{name}" for name in ("uPlot.iife.min.js", "uPlot.min.css", "LICENSE")]
     assert {*page, *uplot} <= set(found)

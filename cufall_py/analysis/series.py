@@ -7,7 +7,7 @@ was active, where a metric that tells so was recorded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from cufall_py.recorded_metrics import Recorded, metrics_of
 from cufall_py.recording_reader import Recording, Rows
 from cufall_py.resolve import Wanted
 from cufall_py.samples import Floats, Samples
+from cufall_py.saying import Say
 from cufall_py.sources import Opened
 from cufall_py.span_frames import within
 from cufall_py.spans import Span, union
@@ -97,7 +98,7 @@ class Sides:
         return sorted(set.intersection(*(set(run.gpus) for run in self.runs)))
 
 
-def read(path: str, asked: Sequence[Key], say: Callable[[str], None]) -> Run:
+def read(path: str, asked: Sequence[Key], say: Say) -> Run:
     """The means of all that was recorded, and what is `asked` beside: metrics by label or as they are asked for.
 
     Raises CufallError for a file that cannot be read, UsageError for a metric that cannot be made of it.
@@ -115,7 +116,7 @@ def read(path: str, asked: Sequence[Key], say: Callable[[str], None]) -> Run:
     return Run(path, gpus, tuple(outline.regions))
 
 
-def _sets(path: str, opened: Sequence[Opened], asked: Sequence[str], say: Callable[[str], None]) -> list[MetricSet]:
+def _sets(path: str, opened: Sequence[Opened], asked: Sequence[str], say: Say) -> list[MetricSet]:
     """What was recorded of each GPU, and the asked metrics that were not but can be made of it."""
     there = {word for o in opened for m in o.metrics.metrics for word in (m.label, m.asked)}
     more = tuple(name for name in dict.fromkeys(asked) if name not in there)

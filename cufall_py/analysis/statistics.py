@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cufall_py.metrics import Metric, MetricSet
+from cufall_py.metrics import TIME, Metric, MetricSet
 
 from .tally import SUMMED, MetricTally, Tally
 
 Floats = NDArray[np.float64]
 NAN = float("nan")
 PERCENTS = np.arange(1, 100)
+PERCENTILES = {f"p{percent}": percent for percent in range(1, 100)}
 UNLIKE_POINTS, UNLIKE_MADS = 0.05, 3.0
 """A GPU is unlike its peers if its mean is further than both from the median of all: points, and MADs."""
 
@@ -25,7 +26,8 @@ class Statistics:
 
     `mean` is the quotient of sums. All else is over the own quotients of `samples`, those wholly inside, weighted by
     their time: `time_mean`, `minimum`, `maximum`, `percentiles` of 1 to 99 %, the shares of their time.
-    `coverage`: of the wanted time, what was measured of this metric. NaN where there is nothing.
+    `coverage`: of the wanted time, what was measured of this metric. `counted_per_s` and `elapsed_per_s`: what its
+    counters and its elapsed counter counted in a second of that; of several GPUs not told. NaN where there is nothing.
     """
 
     label: str
@@ -36,16 +38,26 @@ class Statistics:
     time_mean: float = NAN
     minimum: float = NAN
     maximum: float = NAN
-    percentiles: tuple[float, ...] = (NAN,) * 99
+    percentiles: tuple[float, ...] = field(default=(NAN,) * 99, repr=False)
     idle_share: float = NAN
     below_1: float = NAN
     below_10: float = NAN
     above_90: float = NAN
     longest_idle_s: float = NAN
+    counted_per_s: float = NAN
+    elapsed_per_s: float = NAN
 
     def percentile(self, percent: int) -> float:
         """From 1 to 99."""
         return self.percentiles[percent - 1]
+
+    def __getattr__(self, name: str) -> float:
+        """`min`, `max` and `p1` to `p99`, as reports and requirements call them."""
+        if name in ("min", "max"):
+            return self.minimum if name == "min" else self.maximum
+        if name in PERCENTILES:
+            return self.percentile(PERCENTILES[name])
+        raise AttributeError(f"no statistic {name}; there are mean, min, max, p1 to p99, below_1, ... (docs/report.md)")
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,7 @@ def gpu_row(metrics: MetricSet, of: Tally, wanted_ns: float) -> Row:
     """The figures of one GPU."""
     means = metrics.ratios(np.array([t.totals for t in of.metrics])).diagonal().tolist()
     found = [_statistics(m, t, mean, wanted_ns) for m, t, mean in zip(metrics.metrics, of.metrics, means, strict=True)]
+    found = [_with_rates(metrics, m, t, s) for m, t, s in zip(metrics.metrics, of.metrics, found, strict=True)]
     nvml_answered = of.clock[1] or of.power[1] or of.throttled_ns
     return Row(
         tuple(found),
@@ -165,6 +178,15 @@ def _unlike(of: Sequence[Statistics], kinds: Sequence[str]) -> tuple[int, ...]:
         if abs(mean - middle) > max(UNLIKE_POINTS, UNLIKE_MADS * np.median(np.abs(peers - middle))):
             found.append(k)
     return tuple(found)
+
+
+def _with_rates(metrics: MetricSet, metric: Metric, of: MetricTally, found: Statistics) -> Statistics:
+    """With what was counted a second, where the counters are sums over time."""
+    if metric.absent or metric.rate or metric.elapsed == TIME:
+        return found
+    totals = dict(zip((*metrics.counters, TIME), of.totals.tolist(), strict=True))
+    counted, seconds = sum(totals[name] for name in metric.counters), totals[TIME] / 1e9
+    return replace(found, counted_per_s=_share(counted, seconds), elapsed_per_s=_share(totals[metric.elapsed], seconds))
 
 
 def _share(part: float, whole: float) -> float:

@@ -23,9 +23,11 @@ from .windows import Windows
 Floats = NDArray[np.float64]
 WHOLE = ""
 """The name of the scope that is all that was asked for."""
-CHUNK = 12_000
+CHUNK = 10_000
 """Samples of a GPU that are summed up at once. Above 128 KiB, which is not far, memory is taken from the kernel anew
 for each array, and that takes longer than the sums."""
+MOST_CUTS = 3
+"""Pieces of a chunk that are summed up apart, less one."""
 ALWAYS = (-(2**62), 2**62)
 
 
@@ -113,6 +115,14 @@ class Summarizer:
         if held.count >= CHUNK:
             self._sum_up(gpu)
 
+    def end(self, at_ns: int) -> None:
+        """All that is meant ends then, known only now; to be called before samples of later are summed up."""
+        until = [(ALWAYS[0], at_ns)]
+        self._windows = {name: Windows(common(windows.spans, until)) for name, windows in self._windows.items()}
+        self._part = self._windows[WHOLE].spans
+        if self._recorded:
+            self._recorded = (self._recorded[0], max(self._recorded[1], at_ns))
+
     @property
     def spans(self) -> dict[str, list[Span]]:
         """The times of each scope."""
@@ -142,16 +152,18 @@ class Summarizer:
         held.periods_ns.append(period_ns)
         self._spans = union([*self._spans, *_pieces(samples)], LONGEST_HOLE_NS)
         slack_ns, metrics = int(period_ns) // 2, self._subjects[gpu].metrics
-        of_all: Tally | None = None
-        for name, windows in self._windows.items():
-            inside_ns = windows.overlap_ns(samples.start_ns, samples.end_ns)
-            if (inside_ns == samples.end_ns - samples.start_ns).all():
-                of_all = found = of_all or tally(metrics, stretch, inside_ns, slack_ns)
-            elif (within := inside_ns > 0).any():
-                found = tally(metrics, stretch[within], inside_ns[within], slack_ns)
-            else:
-                continue
-            self._tallies[gpu][name].add(found, slack_ns)
+        length_ns = samples.end_ns - samples.start_ns
+        inside_ns = [windows.overlap_ns(samples.start_ns, samples.end_ns) for windows in self._windows.values()]
+        for rows in _alike([inside == length_ns for inside in inside_ns]):
+            of_all: Tally | None = None
+            for into, inside in zip(self._tallies[gpu].values(), (inside[rows] for inside in inside_ns), strict=True):
+                if (inside == length_ns[rows]).all():
+                    of_all = found = of_all or tally(metrics, stretch[rows], inside, slack_ns)
+                elif (within := inside > 0).any():
+                    found = tally(metrics, stretch[rows][within], inside[within], slack_ns)
+                else:
+                    continue
+                into.add(found, slack_ns)
 
     def _taken(self, gpu: int) -> Stretch | None:
         """What waits of a GPU, without what begins before others ended."""
@@ -195,6 +207,15 @@ class Summarizer:
         begins = [min(a for a, _ in known), *(a for a, _ in self._spans[1:])]
         ends = [*(b for _, b in self._spans[:-1]), max(b for _, b in known)]
         return list(zip(begins, ends, strict=True))
+
+
+def _alike(whole: Sequence[NDArray[np.bool_]]) -> list[slice]:
+    """Rows (of n) cut where the windows change that they lie in wholly, (n,) for each window; if seldom, else not at
+    all: what lies in several windows is summed up once, but pieces have a cost of their own."""
+    cuts = sorted({int(at) + 1 for of_window in whole for at in np.flatnonzero(of_window[1:] != of_window[:-1])})
+    if len(cuts) > MOST_CUTS:
+        return [slice(None)]
+    return [slice(a, b) for a, b in pairwise([0, *cuts, len(whole[0])])]
 
 
 def _pieces(samples: Samples) -> list[Span]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +18,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 IDLE, LITTLE, LOW, HIGH = 0.001, 0.01, 0.1, 0.9
 """A value below the first is idle; the shares of time below the next two and above the last are told."""
-# Sums are by einsum and bincount, not by `@`: BLAS would start threads for these, which take longer than the sums.
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Stretch:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> Stretch:
+    def __getitem__(self, rows: slice | NDArray[np.bool_]) -> Stretch:
         return Stretch(self.samples[rows], self.sm_mhz[rows], self.power_w[rows], self.throttled_ns[rows])
 
 
@@ -105,33 +105,35 @@ def tally(metrics: MetricSet, stretch: Stretch, inside_ns: Ints, slack_ns: int) 
     samples = stretch.samples
     length_ns = samples.end_ns - samples.start_ns
     whole = inside_ns == length_ns
-    share = inside_ns / length_ns
-    amounts = metrics.extend(samples.values, length_ns)
-    quotients = np.ascontiguousarray(metrics.ratios(amounts).T)
+    columns = metrics.columns(samples.values, length_ns)
+    amounts, throttled_ns = columns, stretch.throttled_ns.astype(np.float64)
+    if not whole.all():
+        share = inside_ns / length_ns
+        amounts, throttled_ns = [column * share for column in columns], throttled_ns * share
+    sums = np.array([column.sum() for column in amounts])
     weights = inside_ns.astype(np.float64)
     of_metrics = []
-    for metric, values in zip(metrics.metrics, quotients, strict=True):
+    for k, values in enumerate(metrics.column_ratios(columns)):
         known = np.isfinite(values)
-        totals = _totals(amounts, share, known)
-        rows = slice(None) if (whole & known).all() else whole & known
-        of_metrics.append(_metric_tally(metric, totals, samples, values, weights, rows, slack_ns))
+        every = known.all()
+        totals = sums if every and np.isfinite(sums).all() else _totals(amounts, known, metrics.columns_of(k))
+        rows = slice(None) if every and whole.all() else whole & known
+        of_metrics.append(_metric_tally(metrics.metrics[k], totals, samples, values, weights, rows, slack_ns))
     return Tally(
         of_metrics,
         int(np.count_nonzero(whole)),
         float(weights.sum()),
-        float((stretch.throttled_ns * share).sum()),
+        float(throttled_ns.sum()),
         _weighed(stretch.sm_mhz, weights),
         _weighed(stretch.power_w, weights),
     )
 
 
-def _totals(amounts: Floats, share: Floats, known: NDArray[np.bool_]) -> Floats:
-    """Sums of the rows that are known; of the others nothing, for NaN times 0 is NaN."""
-    if not known.all():
-        share, amounts = share[known], amounts[known]
-    if (share < 1).any():
-        amounts = amounts * share[:, None]
-    out: Floats = amounts.sum(axis=0)
+def _totals(amounts: Sequence[Floats], known: NDArray[np.bool_], columns: Sequence[int]) -> Floats:
+    """Sums of the rows that are known, of these columns and of the time; of the others nothing: they may lack there."""
+    out = np.zeros(len(amounts))
+    for k in {*columns, len(amounts) - 1}:
+        out[k] = amounts[k].sum(where=known)
     return out
 
 
@@ -147,22 +149,20 @@ def _metric_tally(
     values, weights = values[rows], weights[rows]
     if not len(values):
         return MetricTally(totals)
-    above_idle = values >= IDLE
-    level = above_idle.astype(np.uint8) + (values >= LITTLE) + (values >= LOW) + (values > HIGH)
-    idle_ns, below_1_ns, below_10_ns, _, whole_ns = np.cumsum(np.bincount(level, weights, 5)).tolist()
+    idle = values < IDLE
     return MetricTally(
         totals,
         len(values),
-        whole_ns,
+        float(weights.sum()),
         float((values * weights).sum()),
         float(values.min()),
         float(values.max()),
-        idle_ns,
-        below_1_ns,
-        below_10_ns,
-        float(weights[level == 4].sum()),
+        float(weights.sum(where=idle)),
+        float(weights.sum(where=values < LITTLE)),
+        float(weights.sum(where=values < LOW)),
+        float(weights.sum(where=values > HIGH)),
         Bins.of(rounded(values, not metric.bounded), weights),
-        Runs.of(samples.start_ns[rows], samples.end_ns[rows], ~above_idle, slack_ns),
+        Runs.of(samples.start_ns[rows], samples.end_ns[rows], idle, slack_ns),
     )
 
 

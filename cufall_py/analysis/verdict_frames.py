@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cufall_py.metrics import TIME, MetricSet
+from cufall_py.metrics import MetricSet
 from cufall_py.samples import Ints, Samples
 
 from .evidence import INPUTS
@@ -56,38 +57,37 @@ class FrameTotals:
 def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTotals:
     """Sum samples (in order, not overlapping) into frames on multiples of `frame_ns` since the epoch."""
     samples = _cut(_measured(samples), frame_ns)
-    first, last = samples.start_ns // frame_ns, (samples.end_ns - 1) // frame_ns
-    numbers = _apart(np.stack([first, last], axis=1).ravel())
-    begin = np.searchsorted(first, numbers, side="left")
-    across = np.flatnonzero(last > first)  # the last of their frames
-    whole = np.searchsorted(first, numbers, side="right") - begin
-    position = np.searchsorted(numbers, first[across])
-    whole[position] -= 1
-    amounts, length_ns = _amounts(samples, metrics), samples.end_ns - samples.start_ns
-    times = np.stack([_gaps(samples, metrics), length_ns], axis=1)
-    totals = np.zeros((len(numbers), amounts.shape[1] + 2))
-    for count in _distinct(whole):  # frames of as many samples are summed together: several times as fast as reduceat
-        rows = np.flatnonzero(whole == count)
-        taken = begin[rows][:, None] + np.arange(count)
-        totals[rows, :-2] = np.einsum("fsc->fc", np.take(amounts, taken, axis=0))
-        totals[rows, -2:] = np.einsum("fsc->fc", np.take(times, taken, axis=0))
-    share = ((samples.end_ns[across] - last[across] * frame_ns) / length_ns[across])[:, None]
-    straddling = np.concatenate([amounts[across], times[across]], axis=1)
-    totals[position] += straddling * (1 - share)
-    totals[position + 1] += straddling * share
-    return FrameTotals(frame_ns, numbers, np.delete(totals, -2, axis=1), totals[:, -2])
+    first, last, length_ns = *_frames(samples, frame_ns), samples.end_ns - samples.start_ns
+    begins, across = np.flatnonzero(np.diff(first, prepend=-1)), np.flatnonzero(last > first)
+    numbers = np.union1d(first[begins], last[across])
+    into, after = np.searchsorted(numbers, first[begins]), np.searchsorted(numbers, last[across])
+    share = (samples.end_ns[across] - last[across] * frame_ns) / length_ns[across]
+    columns = metrics.columns(samples.values, length_ns)
+    columns.append(_gaps(columns, metrics))
+    totals = np.zeros((len(numbers), len(columns)))
+    for k, column in enumerate(columns if len(samples) else ()):
+        own, later = column.copy(), column[across] * share
+        own[across] -= later
+        totals[into, k] = np.add.reduceat(own, begins)
+        totals[after, k] += later
+    return FrameTotals(frame_ns, numbers, totals[:, :-1], totals[:, -1])
 
 
-def _gaps(samples: Samples, metrics: MetricSet) -> Floats:
-    """(n,) the nanoseconds of each sample in which the engine had nothing, 0 where it had nothing all along."""
-    length_ns = samples.end_ns - samples.start_ns
-    gr = next((metric for metric in metrics.metrics if metric.label == "gr" and not metric.absent), None)
-    if gr is None:
-        return np.full(len(samples), np.nan)
-    read = tuple(dict.fromkeys(name for name in (*gr.counters, gr.elapsed) if name != TIME))
-    values = samples.values[:, [metrics.counters.index(name) for name in read]]
-    active = np.minimum(MetricSet(read, (gr,)).quotients(values, length_ns)[:, 0], 1.0)
-    return np.where(active < IDLE_SAMPLE, 0.0, (1 - active) * length_ns)
+def _gaps(columns: Sequence[Floats], metrics: MetricSet) -> Floats:
+    """(n,) of samples in columns: the nanoseconds in which the engine had nothing, 0 where it had nothing all along."""
+    length_ns = columns[-1]
+    at = next((k for k, metric in enumerate(metrics.metrics) if metric.label == "gr" and not metric.absent), -1)
+    if at < 0:
+        return np.full(len(length_ns), np.nan)
+    *read, elapsed = metrics.columns_of(at)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        active = sum(columns[k] for k in read) / (metrics.metrics[at].peak * columns[elapsed])
+    return np.where(active < IDLE_SAMPLE, 0.0, (1 - np.minimum(active, 1.0)) * length_ns)
+
+
+def _frames(samples: Samples, frame_ns: int) -> tuple[Ints, Ints]:
+    """The number of the frame that each begins in, and of the one that it ends in."""
+    return samples.start_ns // frame_ns, (samples.end_ns - 1) // frame_ns
 
 
 def _measured(samples: Samples) -> Samples:
@@ -97,27 +97,12 @@ def _measured(samples: Samples) -> Samples:
     return samples[np.flatnonzero(~np.isnan(samples.values).all(axis=1))]
 
 
-def _apart(numbers: Ints) -> Ints:
-    """Each of numbers in order once."""
-    return numbers[np.flatnonzero(np.diff(numbers, prepend=-1))]
-
-
-def _distinct(counts: NDArray[np.intp]) -> list[int]:
-    return [int(count) for count in np.unique(counts) if count]
-
-
-def _amounts(samples: Samples, metrics: MetricSet) -> Floats:
-    """(n, counters) what adds up over time."""
-    if not any(metric.rate for metric in metrics.metrics):
-        return samples.values
-    return metrics.extend(samples.values, samples.end_ns - samples.start_ns)[:, :-1]
-
-
 def _cut(samples: Samples, frame_ns: int) -> Samples:
     """The same, those that reach into more than two frames in pieces of a frame."""
-    pieces = np.maximum(1, (samples.end_ns - 1) // frame_ns - samples.start_ns // frame_ns)
-    if (pieces == 1).all():
+    if not len(samples) or (samples.end_ns - samples.start_ns).max() <= frame_ns:  # these touch two frames at most
         return samples
+    first, last = _frames(samples, frame_ns)
+    pieces = np.maximum(1, last - first)
     of = np.repeat(np.arange(len(samples)), pieces)
     step = np.arange(len(of)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     length_ns = (samples.end_ns - samples.start_ns)[of]

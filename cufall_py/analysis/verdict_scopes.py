@@ -16,7 +16,7 @@ from cufall_py.spans import Span
 
 from .decision_table import TABLE, UNKNOWN, DecisionTable
 from .verdict import Verdicts
-from .verdict_frames import FrameTotals
+from .verdict_frames import FrameTotals, frame_totals
 from .verdict_windows import Classifier, WindowVerdict
 from .windows import Windows
 
@@ -47,7 +47,7 @@ class ScopeVerdicts:
     ) -> None:
         self._windows = {name: Windows(spans) for name, spans in scopes.items()}
         self._kept = {name: FrameCodes(len(sets)) for name in kept}
-        self._judging = judging
+        self._sets, self._judging = sets, judging
         self._classifiers = [
             {name: self._classifier(metrics, gpu, name) for name in scopes} for gpu, metrics in enumerate(sets)
         ]
@@ -68,12 +68,14 @@ class ScopeVerdicts:
             return
         self._newest_ns[gpu] = int(samples.end_ns[-1])
         length_ns = samples.end_ns - samples.start_ns
+        of_all: FrameTotals | None = None
         for name, windows in self._windows.items():
             whole = windows.overlap_ns(samples.start_ns, samples.end_ns) == length_ns
             if whole.all():
-                self._classifiers[gpu][name].add(samples)
+                of_all = of_all or frame_totals(samples, self._sets[gpu], self._judging.frame_ns)
+                self._classifiers[gpu][name].add_frames(of_all)
             elif whole.any():
-                self._classifiers[gpu][name].add(samples[np.flatnonzero(whole)])
+                self._classifiers[gpu][name].add(samples[_rows(whole)])
 
     def verdicts(self, wanted_s: Mapping[str, float]) -> dict[str, tuple[WindowVerdict, ...]]:
         """By scope, of each GPU, of as much time as each scope has."""
@@ -107,3 +109,9 @@ class FrameCodes:
             if len(found):
                 out[np.searchsorted(every, found), gpu] = np.concatenate(self._codes[gpu])
         return out
+
+
+def _rows(chosen: NDArray[np.bool_]) -> slice | NDArray[np.bool_]:
+    """The same rows (at least one), as a slice if they lie together, which copies nothing."""
+    first, last = int(chosen.argmax()), len(chosen) - int(chosen[::-1].argmax())
+    return slice(first, last) if chosen[first:last].all() else chosen

@@ -123,10 +123,13 @@ class Classifier:
 
     def add(self, samples: Samples) -> None:
         """Take the next samples (in order, not overlapping)."""
-        if not len(samples):
-            return
-        self._waiting.append(frame_totals(samples, self._metrics, self._frame_ns))
-        self._frames += len(self._waiting[-1])
+        if len(samples):
+            self.add_frames(frame_totals(samples, self._metrics, self._frame_ns))
+
+    def add_frames(self, frames: FrameTotals) -> None:
+        """The same, of frames made of them; the first may be the last of those before."""
+        self._waiting.append(frames)
+        self._frames += len(frames)
         if self._frames > AT_ONCE:
             found = FrameTotals.join(self._waiting)
             self._classify(found[:-1])

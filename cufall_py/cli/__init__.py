@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -67,7 +66,7 @@ class Verb(click.Command):
 class Verbs(Verb, click.Group):
     """Verbs, each in the module of its name; a command line that begins with an option is `live`'s."""
 
-    NAMES = ("live", "record", "mark", "replay", "report", "compare", "metrics", "doctor", "demo")
+    NAMES = ("live", "record", "mark", "replay", "report", "compare", "metrics", "doctor", "verify", "demo")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = not args and not ctx.resilient_parsing  # as a shell asks what can come first
@@ -98,6 +97,8 @@ class Verbs(Verb, click.Group):
         if name not in self.NAMES:
             if ctx.resilient_parsing:
                 return None
+            from difflib import get_close_matches
+
             close = get_close_matches(name, self.NAMES, 1)
             raise click.UsageError(f"no verb {name}" + (f"; did you mean {close[0]}?" if close else "; see cufall -h"))
         from importlib import import_module
@@ -193,9 +194,14 @@ def _stand_in_for_closed() -> None:
 
 
 def say(line: str) -> None:
-    """Tell a person something, on stderr; a stderr that is gone is no reason to stop."""
+    """Tell a person something, on stderr."""
+    talk(f"cufall: {line}")
+
+
+def talk(line: str) -> None:
+    """A line on stderr as it is; a stderr that is gone is no reason to stop."""
     try:
-        click.echo(f"cufall: {line}", err=True)
+        click.echo(line, err=True)
     except OSError:
         pass
 
@@ -206,15 +212,21 @@ def _on_end_signals(handler: Callable[[int, FrameType | None], None]) -> None:
             signal.signal(number, handler)
 
 
-before_leaving: list[Callable[[], None]] = []
-"""What must not be left undone even where a process ends at once: a terminal that was taken over."""
+before_leaving: list[Callable[[int], None]] = []
+"""What must not be left undone even where a signal, of this number, ends the process at once: a terminal that was taken
+over, a file that tells how it ended."""
+
+
+def leave_at_once(number: int) -> NoReturn:
+    """End as this signal ends a process."""
+    for step in before_leaving:
+        step(number)
+    os._exit(128 + number)
 
 
 def _leave(number: int, _: FrameType | None) -> None:
     """Nothing is measured yet. An exception could be swallowed by what is being imported; this cannot."""
-    for undo in before_leaving:
-        undo()
-    os._exit(128 + number)
+    leave_at_once(number)
 
 
 def _raise_ended(number: int, _: FrameType | None) -> None:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
+import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
 
-from cufall_py.errors import CufallError, InvalidMeasurement
+from cufall_py.errors import CufallError, InvalidMeasurement, UsageError
 
 from . import STDOUT, Verb, end_in_order, say, writing
-from .options import option
+from .options import RecordingPath, Texts, option
 
 if TYPE_CHECKING:
     from cufall_py.analysis.comparison import Comparison
 
 MISSED = 3
 NEW = "--new"
-
-
-class Texts(click.types.StringParamType):
-    """Words with spaces; several in a variable are parted by `;`."""
-
-    envvar_list_splitter = ";"
 
 
 class Spread(Verb):
@@ -50,8 +47,8 @@ def _spread(words: list[str]) -> Iterator[str]:
 
 
 @click.command(cls=Spread)
-@click.argument("base", nargs=-1, required=True, metavar="BASE...")
-@option(NEW, multiple=True, required=True, metavar="FILE...", type=click.Path(), help="The recordings to compare.")
+@click.argument("base", nargs=-1, required=True, metavar="BASE...", type=RecordingPath())
+@option(NEW, multiple=True, required=True, metavar="FILE...", type=RecordingPath(), help="The recordings to compare.")
 @option(
     "--fail-if",
     multiple=True,
@@ -89,6 +86,8 @@ def compare(
     from cufall_py.analysis.series import Key, Sides, read
     from cufall_py.views.comparison import document, lines
 
+    for side in (base, new):
+        _check_each_is_a_run(side)
     limits, effects = [limit(text) for text in fail_if], effects_of(min_effect)
     end_in_order()
     asked = [Key(limit.region, limit.metric, limit.statistic) for limit in limits]
@@ -105,6 +104,13 @@ def compare(
     for note in found.notes:
         say(note)
     _end(found)
+
+
+def _check_each_is_a_run(paths: Sequence[str]) -> None:
+    """Raises UsageError for a recording that is there twice: copies do not differ, and would pass for certainty."""
+    for one, other in combinations(filter(os.path.isfile, paths), 2):
+        if filecmp.cmp(one, other, shallow=False):
+            raise UsageError(f"{one} and {other} are one recording; how runs differ is told by runs")
 
 
 def _refuse(unlike: list[str], force: bool) -> None:

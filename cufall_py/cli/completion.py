@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from glob import glob
 from typing import TYPE_CHECKING
 
 import click
@@ -46,6 +45,8 @@ def device_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 def _gpus(folder: str) -> dict[str, str]:
     """As many numbers as there are GPUs, then each UUID and its model."""
+    from glob import glob
+
     told = [dict(_field(line) for line in _lines(file)) for file in sorted(glob(f"{folder}/*/information"))]
     uuids = {gpu["GPU UUID"]: gpu.get("Model", "") for gpu in told if "GPU UUID" in gpu}
     return {**{str(number): "" for number in range(len(told))}, **uuids}

@@ -14,6 +14,7 @@ from click.exceptions import Exit
 from cufall_py.errors import CufallError
 
 from . import STDOUT, Verb, end_in_order, writing
+from .charset import encoding_of
 from .options import in_colour, option
 
 if TYPE_CHECKING:
@@ -60,5 +61,5 @@ def _terminal() -> Terminal:
     from cufall_py.doctor.facts import Terminal
 
     columns, rows = shutil.get_terminal_size() if sys.stdout.isatty() else (0, 0)
-    encoding = sys.stdout.encoding or "ascii"
+    encoding = encoding_of(sys.stdout)
     return Terminal(os.environ.get("TERM", ""), encoding, bool(os.environ.get("NO_COLOR")), columns, rows)

@@ -13,12 +13,16 @@ GROUPS = {
     ),
     "Output": (
         *("view", "width", "no_labels", "color", "no_flush", "force"),
-        *("csv_path", "as_json", "markdown", "junit", "parquet", "html", "trace"),
+        *("csv_path", "as_json", "json_path", "markdown", "junit", "parquet", "html", "trace"),
     ),
     "Recording": ("output", "warmup_sec", "cooldown_sec"),
+    "Ceiling": (
+        *("ceiling", "model", "active_params", "weight_bytes", "kv_bytes"),
+        *("batch", "context", "phase", "tp"),
+    ),
     "Judging": ("require", "result", "annotate"),
     "Comparison": ("new", "fail_if", "min_effect"),
-    "Hardware": ("chip", "trigger", "sysclk_cycles", "buffer_samples", "hw_buffer_mb"),
+    "Hardware": ("device", "chip", "trigger", "sysclk_cycles", "buffer_samples", "hw_buffer_mb"),
 }
 """Heading to the parameters below it, in this order."""
 OTHERS = "Other options"

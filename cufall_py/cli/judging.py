@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,17 +10,25 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from cufall_py.errors import CufallError, InvalidMeasurement, RequirementMissed, UsageError
+from cufall_py.errors import CufallError, InvalidMeasurement, RequirementMissed
 
-from . import Ended, Unwritable, say, writing
-from .options import option
+from . import BROKEN_PIPE, Ended, Unwritable, before_leaving, say, talk
+from .options import Texts, option
+from .places import check_places, write_text
 
 if TYPE_CHECKING:
+    from cufall_py.analysis.verdict_scopes import Judging
     from cufall_py.judgements import Judgement
+    from cufall_py.part import Part
+    from cufall_py.recording_reader import Rows
+    from cufall_py.report import Reading, Report
     from cufall_py.requirements import Requirement
+    from cufall_py.resolve import Wanted
 
-    Judged = Sequence[tuple[str, Sequence[Judgement]]]
-    """Of each recording: its path, and what its requirements came to."""
+    Groups = Mapping[str, tuple[int, ...]]
+    """CUDA numbers of the GPUs of each that `--group` names."""
+    Found = Sequence[tuple[Report, Sequence[Judgement]]]
+    """Of each recording: what it comes to, and what its requirements do."""
 
 SCHEMA = 1
 MEANINGS = {
@@ -30,14 +37,20 @@ MEANINGS = {
     2: "usage",
     3: "requirement missed",
     4: "not a valid measurement",
+    129: "ended by SIGHUP",
     130: "ended by SIGINT",
     141: "the reader of stdout went away",
     143: "ended by SIGTERM",
 }
+OWN = "the command's own"
+JUNIT = "--junit needs a --require: it holds a case for each"
+AFTER_FAILURE = (MEANINGS[4], MEANINGS[3], MEANINGS[0])
+"""What counts less than that something could not be written."""
 OPTIONS = (
     option(
         "--require",
         multiple=True,
+        type=Texts(),
         metavar="EXPR",
         help="What must hold on each GPU, such as 'tensor.mean >= 30%' or 'tensor.p50[prefill,gpu=0-3] > 0.4'; "
         "may be repeated.",
@@ -58,7 +71,19 @@ OPTIONS = (
 )
 
 
-def requirements_from(texts: Sequence[str], groups: Mapping[str, tuple[int, ...]] | None = None) -> list[Requirement]:
+class End(Exit):
+    """How a command ends that says itself what its exit code means, for it may be another program's."""
+
+    def __init__(self, code: int, why: str, meaning: str = "") -> None:
+        super().__init__(code)
+        self.why, self.meaning = why, meaning or meaning_of(code)
+
+
+def meaning_of(code: int) -> str:
+    return MEANINGS.get(code, f"ended by signal {code - 128}")
+
+
+def requirements_from(texts: Sequence[str], groups: Groups | None = None) -> list[Requirement]:
     """`groups`: those that `group=` can name. Raises UsageError for the first that is none."""
     from cufall_py.requirements import parse
 
@@ -66,91 +91,152 @@ def requirements_from(texts: Sequence[str], groups: Mapping[str, tuple[int, ...]
 
 
 @contextmanager
-def result_to(path: str, taken: Sequence[str] = ()) -> Iterator[list[dict[str, Any]]]:
-    """Whatever ends what is within is written to this file (empty: to none), with the requirements that were put in
-    the list. One that cannot be written, or is among the files `taken`, is refused before."""
-    judged: list[dict[str, Any]] = []
-    if path:
-        check_places({"--result": path}, taken)
-    code, why = 0, MEANINGS[0]
+def result_to(path: str, taken: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Whatever ends what is within is written to this file (empty: to none), with the fields that were put in the
+    dictionary. One that cannot be written, or is among the files `taken` (see check_places), is refused before."""
+    fields: dict[str, Any] = {"requirements": []}
+    if not path:
+        yield fields
+        return
+    check_places({"--result": path}, taken)
+    write_text(path, "")  # what an earlier run left there is not how this one ends
+
+    def at_once(number: int) -> None:
+        _write_result(path, End(128 + number, meaning_of(128 + number)), fields)
+
+    before_leaving.append(at_once)
+    end = End(0, MEANINGS[0])
     try:
-        yield judged
-    except (CufallError, click.ClickException, Exit, Ended, Unwritable, OSError) as error:
-        code, why = _code(error), _text(error)
-        raise
+        yield fields
     except BaseException as error:
-        code, why = 1, repr(error)
+        end = _end(error)
         raise
     finally:
-        if path:
-            meaning = MEANINGS.get(code, "the command's own")
-            document = {"schema": SCHEMA, "exit_code": code, "meaning": meaning, "why": why, "requirements": judged}
-            write_text(path, json.dumps(document, indent=2) + "\n")
+        before_leaving.remove(at_once)
+        _write_result(path, end, fields)
 
 
-def check_places(paths: Mapping[str, str], taken: Sequence[str]) -> None:
-    """Raises UsageError if one of these files, by flag, cannot be written, or is another or one of those `taken`."""
-    others = {os.path.realpath(file): "is what is read" for file in taken if file}
-    for flag, path in paths.items():
-        if other := others.get(os.path.realpath(path)):
-            raise UsageError(f"{flag} {path}: {other}")
-        others[os.path.realpath(path)] = f"is where {flag} goes"
-        try:
-            open(path, "a").close()
-        except OSError as error:
-            raise UsageError(f"{flag} {path}: {error.strerror}") from None
+def _write_result(path: str, end: End, fields: Mapping[str, Any]) -> None:
+    document = {"schema": SCHEMA, "exit_code": end.exit_code, "meaning": end.meaning, "why": end.why, **fields}
+    try:
+        write_text(path, json.dumps(document, indent=2) + "\n")
+    except Unwritable as error:
+        if end.meaning in AFTER_FAILURE:
+            raise
+        say(str(error))
 
 
-def write_text(path: str, text: str) -> None:
-    with writing(path), open(path, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        file.write(text)
+def _end(error: BaseException) -> End:
+    """What ends with this error, as `cli._run` has it."""
+    if isinstance(error, End):
+        return error
+    if isinstance(error, Unwritable):
+        return End(BROKEN_PIPE if error.readerless else CufallError.exit_code, str(error))
+    if isinstance(error, click.ClickException):
+        return End(error.exit_code, error.format_message())
+    if isinstance(error, (Ended, Exit)):
+        return End(error.exit_code, meaning_of(error.exit_code))
+    if isinstance(error, CufallError):
+        return End(error.exit_code, str(error))
+    return End(CufallError.exit_code, str(error) if isinstance(error, OSError) else repr(error))
 
 
-def tell(judged: Judged) -> None:
+def reading_of(
+    file: str,
+    requirements: Sequence[Requirement],
+    wanted: Wanted | None = None,
+    devices: str = "all",
+    part: Part | None = None,
+    judging: Judging | None = None,
+    also: Sequence[str] = (),
+    groups: Groups | None = None,
+) -> Reading:
+    """The recording as it is to be reported, with what the requirements need. Raises UsageError for one that cannot be
+    asked of it."""
+    from cufall_py.analysis.verdict_scopes import Judging
+    from cufall_py.judgements import check
+    from cufall_py.part import Part
+    from cufall_py.report import Reading
+    from cufall_py.resolve import Wanted
+
+    names, verdicts = dict.fromkeys((*metrics_in(requirements), *also)), judging or Judging()
+    chosen = (wanted or Wanted(()), devices, part or Part())
+    reading = Reading(file, *chosen, say, also=tuple(names), judging=verdicts, groups=groups)
+    for requirement in requirements:
+        check(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
+    return reading
+
+
+def metrics_in(requirements: Sequence[Requirement]) -> tuple[str, ...]:
+    """Each metric that is required something of, once."""
+    from cufall_py.requirements import VERDICT
+
+    return tuple(dict.fromkeys(r.metric for r in requirements if r.metric not in ("", VERDICT)))
+
+
+def judged(
+    reading: Reading, requirements: Sequence[Requirement], on_rows: Callable[[Rows], None] = lambda rows: None
+) -> tuple[Report, list[Judgement]]:
+    """Read it all, each batch of samples also given to `on_rows`, and judge it."""
+    from cufall_py.judgements import judge
+
+    report = reading.report(on_rows)
+    return report, [j for requirement in requirements for j in judge(requirement, report.summary, reading.lacking)]
+
+
+def as_data(found: Found) -> list[dict[str, Any]]:
+    """What each requirement came to, as the result file has it."""
+    from cufall_py.export.summary import judged as data
+
+    return [{"file": report.path, **data(judgement)} for report, judgements in found for judgement in judgements]
+
+
+def markdown(found: Found) -> str:
+    from cufall_py.views.summary import as_markdown
+
+    return "".join("\n".join(as_markdown(report, judgements)) + "\n\n" for report, judgements in found)
+
+
+def tell(found: Found) -> None:
     """The table of requirements, on stderr."""
     from cufall_py.views import tables
     from cufall_py.views.summary import requirements
 
-    for path, judgements in judged:
+    for report, judgements in found:
         if judgements:
-            click.echo(f"{path}:" if len(judged) > 1 else "", err=True)
+            talk(f"{report.path}:" if len(found) > 1 else "")
             for line in tables.text(requirements(judgements)):
-                click.echo(line, err=True)
+                talk(line)
 
 
-def annotate(mode: str, environ: Mapping[str, str], judged: Judged, markdown: Callable[[], str]) -> None:
+def annotate(mode: str, environ: Mapping[str, str], found: Found) -> None:
     """Lines that GitHub Actions makes annotations of, on stderr, and the step summary, if this is one of its jobs."""
     if mode == "none" or (mode == "auto" and environ.get("GITHUB_ACTIONS") != "true"):
         return
     from cufall_py.export.github import commands
 
-    for path, judgements in judged:
-        for line in commands(path, judgements):
-            click.echo(line, err=True)
+    for report, judgements in found:
+        for line in commands(report.path, judgements):
+            talk(line)
     if summary := environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(summary, "a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(markdown())
+                file.write(markdown(found))
         except OSError as error:
             say(f"the step summary cannot be written: {summary}: {error.strerror}")
 
 
-def conclude(judged: Judged, invalid: Sequence[str] = ()) -> None:
-    """End as the requirements have it: say that they held, or raise InvalidMeasurement or RequirementMissed.
-
-    `invalid`: why it was no valid measurement, whatever was required.
-    """
+def verdict(judgements: Sequence[Judgement], invalid: Sequence[str] = ()) -> tuple[int, str]:
+    """The exit code that they come to, and why in words. `invalid`: why it was no valid measurement at all."""
     from cufall_py.judgements import MISSED, NOT_MEASURABLE
     from cufall_py.views.summary import counted
 
-    every = [judgement for _, judgements in judged for judgement in judgements]
-    unknown, missed = ([j for j in every if j.outcome == outcome] for outcome in (NOT_MEASURABLE, MISSED))
+    unknown, missed = ([j for j in judgements if j.outcome == outcome] for outcome in (NOT_MEASURABLE, MISSED))
     if invalid or unknown:
-        raise InvalidMeasurement(f"not a valid measurement: {_first([*invalid, *map(_line, unknown)])} (exit 4)")
+        return InvalidMeasurement.exit_code, f"not a valid measurement: {_first([*invalid, *map(_line, unknown)])}"
     if missed:
-        raise RequirementMissed(f"requirement missed: {_first([*map(_line, missed)])} (exit 3)")
-    if every:
-        say(f"requirements: {counted(every)} (exit 0)")
+        return RequirementMissed.exit_code, f"requirement missed: {_first([*map(_line, missed)])}"
+    return 0, f"requirements: {counted(judgements)}" if judgements else ""
 
 
 def _first(lines: Sequence[str]) -> str:
@@ -162,17 +248,3 @@ def _line(judgement: Judgement) -> str:
 
     told = judgement.why or f"it is {judged_value(judgement)}"
     return f"{judgement.requirement.text} on GPU {judgement.gpu}: {told}"
-
-
-def _code(error: BaseException) -> int:
-    if isinstance(error, Unwritable):
-        return 141 if error.readerless else CufallError.exit_code
-    return int(getattr(error, "exit_code", CufallError.exit_code))
-
-
-def _text(error: BaseException) -> str:
-    if isinstance(error, click.ClickException):
-        return error.format_message()
-    if isinstance(error, (Ended, Exit)):
-        return MEANINGS.get(error.exit_code, f"ended by signal {error.exit_code - 128}")
-    return str(error)

@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -16,14 +15,18 @@ import click
 from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.saying import Say
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
+from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
-from .playing import OPTIONS as PLAYING, FrameSource, Say, is_read, playback, recording_of, refuse_playing_options
+from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
 from .screen import Aside, Quit, why_no_screen
 from .verdicts import OPTIONS as VERDICTS, judging_from
 
 if TYPE_CHECKING:
+    import subprocess
+
     from cufall_py.analysis.verdict_scopes import Judging
     from cufall_py.frames import Frame
     from cufall_py.plan import Plan
@@ -111,22 +114,14 @@ def watch(options: dict[str, Any]) -> None:
 
 
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], FrameSource]:
-    """Where frames come from, once the plan is known; what samples loads from now on, while this process does."""
-    if path := recording_of(options["source"]):
-        return lambda plan, say: playback(path, plan, say, options)
-    refuse_playing_options(options)
-    from cufall_py.launch import launch
+    """Where frames come from, once the plan is known."""
 
-    asked = time.monotonic()
-    process = stack.enter_context(launch(options["source"]))
-    stack.callback(process.kill)
-
-    def begin(plan: Plan, say: Say) -> FrameSource:
+    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> FrameSource:
         from cufall_py.session import Session
 
         return Session(plan, say, process=process, asked=asked)
 
-    return begin
+    return source_of(options, stack, lambda path, plan, say: playback(path, plan, say, options), sample)
 
 
 def _show(
@@ -251,11 +246,13 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
 
 
 def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:
-    from cufall_py.views.waterfall import row
+    from cufall_py.views.waterfall import ASCII_BLANK, ASCII_RAMP, row
 
     metrics = source.opened[0].metrics.metrics
     labels, colour = not options["no_labels"], bool(options["color"])
-    ascii_only = not takes(sys.stdout, "\u28ff\u00b7")
+    if ascii_only := not takes(sys.stdout, "\u28ff\u00b7"):
+        ramp = f"bands are of {ASCII_RAMP.strip()} (least to most), {ASCII_BLANK} where not measured"
+        say(f"stdout takes no Braille dots ({encoding_of(sys.stdout)}): {ramp}")
     width = options["width"] or 0
 
     def write(frame: Frame) -> None:
@@ -264,7 +261,8 @@ def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[F
         width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
         line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
-            print(line, flush=not options["no_flush"])
+            # with its end in one piece: a signal may end this between two
+            print(line + "\n", end="", flush=not options["no_flush"])
 
     return write
 
@@ -292,12 +290,7 @@ def _screen(
         return verdicts(source, aside, colour, ascii_only, judging.table)
     from .timeline import timeline
 
-    return timeline(source, aside, colour, ascii_only)
-
-
-def takes(stream: TextIO, characters: str) -> bool:
-    try:
-        characters.encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+    length_s = source.length_s
+    if length_s is not None and options["duration_sec"]:
+        length_s = min(length_s, options["duration_sec"])
+    return timeline(source, aside, length_s, colour, ascii_only)

@@ -35,9 +35,11 @@ def metrics(pattern: str, chip: str, as_json: bool) -> None:
     end_in_order()
     tables = _known(chip, pattern)
     from cufall_py.catalogue import close, document, matching, rows, sets
+    from cufall_py.verified import here
     from cufall_py.views.listing import LEGEND, listing
 
-    every = rows(tables)
+    verifications = here(tables.chip)
+    every = rows(tables, verifications)
     found, measured = matching(every, pattern), sets(tables, pattern)
     if not found:
         near = ", ".join(close(every, pattern))
@@ -51,6 +53,8 @@ def metrics(pattern: str, chip: str, as_json: bool) -> None:
     if not as_json:
         say(LEGEND)
         say(f"{tables.chip} by {tables.source}")
+        for one in verifications:
+            say(f"{', '.join(one.metrics) or 'nothing'}: {one.words()} ({one.date}, cufall verify)")
 
 
 def _known(chip: str, pattern: str) -> Tables:

@@ -27,6 +27,15 @@ def number(kind: type[int] | type[float], refusal: Callable[[object], str]) -> C
     return convert
 
 
+class RecordingPath(click.Path):
+    """A file to read. An empty name, as of a variable that is not set, would be the folder this runs in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            raise click.UsageError("an empty file name; name a recording")
+        return super().convert(value, param, ctx)
+
+
 def bad_full_scale(value: object) -> str:
     return f"--full-scale {value}: must be 0 or a number above it"
 
@@ -36,6 +45,12 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "CUFALL_" + long.removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, **settings)
+
+
+class Texts(click.types.StringParamType):
+    """Words with spaces; several in a variable are parted by `;`."""
+
+    envvar_list_splitter = ";"
 
 
 def plan_number(name: str, default: int, metavar: str, help: str) -> Callable[[Any], Any]:

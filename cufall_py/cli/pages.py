@@ -1,159 +1,177 @@
-"""What `report` writes for other programs to open: a page for a browser, a trace for Perfetto."""
+"""What `report` writes for other programs to open: a page for a browser, a trace for Perfetto.
+
+Both take rows as they are read, so that one reading of a recording serves for them and for all else that is made of it.
+"""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from cufall_py.errors import InvalidMeasurement
-from cufall_py.part import Part
 
 from . import STDOUT, writing
 
 if TYPE_CHECKING:
-    from cufall_py.metrics import MetricSet
-    from cufall_py.outline import Event, Outline, Region
-    from cufall_py.pyramid import Pyramid
-    from cufall_py.recording_reader import Recording, Rows
-    from cufall_py.resolve import Wanted
-    from cufall_py.spans import Span
+    from cufall_py.outline import Event, Region
+    from cufall_py.pyramid import Builder
+    from cufall_py.recording_reader import Rows
+    from cufall_py.report import Reading
     from cufall_py.views.html_report import Page
+
+    Taking = AbstractContextManager[Callable[[Rows], None]]
+    """Within it each batch of rows is taken; after it the file is there."""
 
 MOST_VALUES = 2_000_000
 """Samples times metrics that a trace has one by one; of more it has the means and maxima of bins."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The part of a recording that is written, and the metrics that are made of it."""
+def write_html(reading: Reading, path: str, title: str = "") -> None:
+    """Write the page of a recording to a file, or to stdout for `-`.
 
-    recording: Recording
-    outline: Outline
-    spans: list[Span]
-    sets: list[MetricSet]
-    title: str
-
-    @property
-    def gaps(self) -> list[Event]:
-        """Those of a GPU that lie in the part."""
-        start_ns, end_ns = self.spans[0][0], self.spans[-1][1]
-        return [g for g in self.outline.gaps if g.gpu is not None and g.start_ns < end_ns and start_ns < g.end_ns]
-
-    @property
-    def regions(self) -> dict[str, list[Region]]:
-        """Those that reach into the part."""
-        start_ns, end_ns = self.spans[0][0], self.spans[-1][1]
-        there = {
-            name: [region for region in times if region.start_ns < end_ns and start_ns < region.end_ns]
-            for name, times in self.outline.regions.items()
-        }
-        return {name: times for name, times in there.items() if times}
-
-    @property
-    def values(self) -> int:
-        """How many values of a metric the part has, about."""
-        length_ns = sum(end - start for start, end in self.spans)
-        periods = [period for period in self.outline.periods_ns if period > 0]
-        return sum(int(length_ns / period) for period in periods) * len(self.sets[0].metrics)
-
-    def rows(self) -> Iterator[Rows]:
-        """All samples, with the counters of `sets` alone."""
-        from cufall_py.recording_reader import Rows
-        from cufall_py.samples import Samples
-
-        there = [opened.metrics.counters for opened in self.recording.opened]
-        columns = [[names.index(name) for name in of.counters] for names, of in zip(there, self.sets, strict=True)]
-        kept = [list(range(len(names))) == chosen for names, chosen in zip(there, columns, strict=True)]
-        for item in self.recording.items():
-            if isinstance(item, Rows):
-                samples = item.samples
-                if not kept[item.gpu]:
-                    samples = Samples(samples.start_ns, samples.end_ns, samples.values[:, columns[item.gpu]])
-                yield replace(item, samples=samples)
-
-    def pyramids(self, most_bins: int) -> tuple[Pyramid, Pyramid]:
-        from cufall_py.pyramid import bin_length_ns, pyramids
-
-        length_ns = self.spans[-1][1] - self.spans[0][0]
-        period_ns = min((period for period in self.outline.periods_ns if period > 0), default=0.0)
-        return pyramids(self.rows(), self.sets, self.spans, bin_length_ns(length_ns, period_ns, most_bins))
-
-
-def shown(
-    recording: Recording,
-    title: str,
-    part: Part = Part(),
-    wanted: Wanted | None = None,
-    outline: Outline | None = None,
-) -> Shown:
-    """What is to be written of a recording; `wanted`: other metrics than it was taken for, `outline`: if it is known.
-
-    Raises UsageError for a part or metric that it does not have, InvalidMeasurement if there is no sample in the part.
+    Raises InvalidMeasurement if there is no sample in what is asked for, Unwritable if the file takes no more.
     """
-    from cufall_py.recorded_metrics import Recorded, metrics_of
-
-    outline = outline or recording.outline()
-    spans = part.spans(outline)
-    if not spans:
-        raise InvalidMeasurement(f"{title}: no samples in what was asked for")
-    sets, _ = metrics_of(wanted or recording.plan.wanted, [Recorded(opened) for opened in recording.opened])
-    return Shown(recording, outline, spans, sets, title)
+    _write_all(reading, html_writer(reading, path, title))
 
 
-def write_html(what: Shown, path: str) -> None:
-    """Write the page to a file, or to stdout for `-`. Raises Unwritable if it takes no more."""
+def write_trace(reading: Reading, path: str) -> None:
+    """Write a Chrome trace to a file (compressed if its name ends in .gz), or to stdout for `-`; errors as above."""
+    _write_all(reading, trace_writer(reading, path))
+
+
+def _write_all(reading: Reading, writer: Taking) -> None:
+    with writer as take:
+        for rows in reading.rows():
+            take(rows)
+
+
+@contextmanager
+def html_writer(reading: Reading, path: str, title: str = "") -> Iterator[Callable[[Rows], None]]:
+    """As write_html, of the rows of this reading that are given to what it yields."""
     from cufall_py.views.html_report import html_report, most_bins
 
-    metrics, readings = what.pyramids(most_bins(len(what.sets), len(what.sets[0].metrics)))
-    _write(path, [html_report(_page(what, metrics, readings))])
+    _check(reading)
+    builder = _builder(reading, most_bins(len(reading.opened), _metrics(reading)))
+    yield builder.add
+    with _writing(path) as write:
+        write(html_report(_page(reading, builder, title or os.path.basename(reading.path))))
 
 
-def write_trace(what: Shown, path: str) -> None:
-    """Write a Chrome trace to a file (compressed if its name ends in .gz), or to stdout for `-`; errors as above."""
-    from cufall_py.export.trace import base_ns, binned, document, sampled, slices
+@contextmanager
+def trace_writer(reading: Reading, path: str) -> Iterator[Callable[[Rows], None]]:
+    """As write_trace, of the rows of this reading that are given to what it yields."""
+    from cufall_py.export.trace import base_ns
 
-    base, gpus, about = base_ns(what.spans[0][0]), what.recording.opened, {"not measured": -1}
-    if what.values <= MOST_VALUES:
-        events = sampled(gpus, what.sets, what.rows(), what.spans, base)
-    else:
-        tracks = len(gpus) * len(what.sets[0].metrics)
-        metrics, readings = (pyramid.levels[0] for pyramid in what.pyramids(MOST_VALUES // tracks))
-        events, about["bins, ns"] = binned(gpus, what.sets, metrics, readings, base), metrics.bin_ns
-    _write(path, document(chain(slices(what.regions, base), events), base, about))
+    _check(reading)
+    write_to = _sampled_trace if _values(reading) <= MOST_VALUES else _binned_trace
+    with write_to(reading, path, base_ns(reading.spans[0][0])) as take:
+        yield take
 
 
-def _page(what: Shown, metrics: Pyramid, readings: Pyramid) -> Page:
+@contextmanager
+def _sampled_trace(reading: Reading, path: str, base_ns: int) -> Iterator[Callable[[Rows], None]]:
+    from cufall_py.export.trace import Document, Sampled, slices
+
+    samples = Sampled(reading.opened, reading.spans, base_ns)
+    with _writing(path) as write:
+        document = Document(write, base_ns, {"not measured": -1})
+        document.add(slices(_regions(reading), base_ns))
+        document.add(samples.begin())
+        yield lambda rows: document.add(samples.add(rows))
+        document.add(samples.end())
+        document.end()
+
+
+@contextmanager
+def _binned_trace(reading: Reading, path: str, base_ns: int) -> Iterator[Callable[[Rows], None]]:
+    from cufall_py.export.trace import Document, binned, slices
+
+    builder = _builder(reading, MOST_VALUES // (len(reading.opened) * _metrics(reading)))
+    yield builder.add
+    metrics, readings = (pyramid.levels[0] for pyramid in builder.pyramids())
+    with _writing(path) as write:
+        document = Document(write, base_ns, {"not measured": -1, "bins, ns": builder.bin_ns})
+        document.add(slices(_regions(reading), base_ns))
+        document.add(binned(reading.opened, metrics, readings, base_ns))
+        document.end()
+
+
+def _check(reading: Reading) -> None:
+    if not reading.spans:
+        raise InvalidMeasurement(f"{reading.path}: no samples in what was asked for")
+
+
+def _builder(reading: Reading, most_bins: int) -> Builder:
+    from cufall_py.pyramid import Builder, bin_length_ns
+
+    spans = reading.spans
+    period_ns = min((period for period in reading.outline.periods_ns if period > 0), default=0.0)
+    bin_ns = bin_length_ns(spans[-1][1] - spans[0][0], period_ns, most_bins)
+    return Builder([opened.metrics for opened in reading.opened], spans, bin_ns)
+
+
+def _metrics(reading: Reading) -> int:
+    return len(reading.opened[0].metrics.metrics)
+
+
+def _values(reading: Reading) -> int:
+    """How many values of a metric what is meant has, about."""
+    length_ns = sum(end - start for start, end in reading.spans)
+    periods = [period for period in reading.outline.periods_ns if period > 0]
+    return sum(int(length_ns / period) for period in periods) * _metrics(reading)
+
+
+def _regions(reading: Reading) -> dict[str, list[Region]]:
+    """Those that reach into what is meant."""
+    start_ns, end_ns = reading.spans[0][0], reading.spans[-1][1]
+    there = {
+        name: [region for region in times if region.start_ns < end_ns and start_ns < region.end_ns]
+        for name, times in reading.outline.regions.items()
+    }
+    return {name: times for name, times in there.items() if times}
+
+
+def _gaps(reading: Reading) -> list[Event]:
+    """Those that lie in what is meant."""
+    start_ns, end_ns = reading.spans[0][0], reading.spans[-1][1]
+    return [gap for gap in reading.outline.gaps if gap.start_ns < end_ns and start_ns < gap.end_ns]
+
+
+def _page(reading: Reading, builder: Builder, title: str) -> Page:
     from cufall_py.views.html_report import Gap, Gpu, Page
 
+    metrics, readings = builder.pyramids()
     gpus = [
         Gpu(f"g{opened.device.ordinal}", opened.device.name, period_ns)
-        for opened, period_ns in zip(what.recording.opened, what.outline.periods_ns, strict=True)
+        for opened, period_ns in zip(reading.opened, reading.outline.periods_ns, strict=True)
     ]
     # one set for all: a metric that a GPU lacks reads NaN there
-    named = [next((m for m in of if not m.absent), of[0]) for of in zip(*(s.metrics for s in what.sets), strict=True)]
+    sets = [opened.metrics.metrics for opened in reading.opened]
+    named = [next((m for m in of if not m.absent), of[0]) for of in zip(*sets, strict=True)]
     return Page(
-        title=what.title,
+        title=title,
         gpus=gpus,
         metrics=named,
         pyramid=metrics,
         readings=readings,
-        begin_ns=what.outline.start_ns,
-        spans=what.spans,
-        regions=what.regions,
-        gaps=[Gap(g.gpu or 0, g.start_ns, g.end_ns, int(g.fields.get("samples", 0))) for g in what.gaps],
+        begin_ns=reading.outline.start_ns,
+        spans=reading.spans,
+        regions=_regions(reading),
+        gaps=[Gap(g.gpu or 0, g.start_ns, g.end_ns, int(g.fields.get("samples", 0))) for g in _gaps(reading)],
     )
 
 
-def _write(path: str, pieces: Iterable[str]) -> None:
+@contextmanager
+def _writing(path: str) -> Iterator[Callable[[str], object]]:
+    """What writes text there, piece by piece."""
     with writing(STDOUT if path == "-" else path), click.open_file(path, "wb") as file:
         out = gzip.GzipFile("", "wb", fileobj=file) if path.endswith(".gz") else file
-        for piece in pieces:
-            out.write(piece.encode(errors="replace"))  # a name may hold half a character
+        yield lambda piece: out.write(piece.encode(errors="replace"))  # a name may hold half a character
         if out is not file:
             out.close()
         file.flush()

@@ -1,27 +1,32 @@
-"""Playing a recording where others sample: its options, and the frames of its file."""
+"""Where frames come from: GPUs that are sampled, or a recording that is played, with the options for that."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.saying import Say
 
 from .options import option
 
 if TYPE_CHECKING:
+    import subprocess
+
     from cufall_py.frames import Frame
     from cufall_py.plan import Plan
     from cufall_py.playback import Playback
     from cufall_py.readings import Reading
     from cufall_py.sources import Opened
 
-Say = Callable[[str], None]
+T = TypeVar("T")
 SUFFIX = ".cufall"
 SCRIPT = "script:"
 DEMO = "demo"
@@ -34,6 +39,10 @@ class FrameSource(Protocol):
     opened: list[Opened]
     """What the rows of its frames are."""
     plan: Plan
+
+    @property
+    def length_s(self) -> float | None:
+        """From its first frame to its last; None where it goes on until it is ended."""
 
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """As many as `duration_s` has, or to the end; `tick` is called many times a second while there is none."""
@@ -99,9 +108,14 @@ def recording_of(source: str) -> str:
     return source if is_path and not source.startswith(SCRIPT) else ""
 
 
+def read_of(source: str) -> str:
+    """The path of the file that a `--source` is read from; empty if there is none."""
+    return recording_of(source) or (source.removeprefix(SCRIPT) if source.startswith(SCRIPT) else "")
+
+
 def is_read(path: str, source: str) -> bool:
     """Whether a path is, by whatever name, the file that a `--source` is read from."""
-    read = recording_of(source) or (source.removeprefix(SCRIPT) if source.startswith(SCRIPT) else "")
+    read = read_of(source)
     return os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read)
 
 
@@ -111,6 +125,25 @@ def refuse_playing_options(options: dict[str, Any]) -> None:
     for name, flag in NAMES.items():
         if options[name] not in ("", None, False) and source_of(name) is ParameterSource.COMMANDLINE:
             raise UsageError(f"{flag} goes with a recording: --source FILE or cufall replay FILE")
+
+
+def source_of(
+    options: dict[str, Any],
+    stack: ExitStack,
+    play: Callable[[str, Plan, Say], T],
+    sample: Callable[[Plan, Say, subprocess.Popen[bytes], float], T],
+) -> Callable[[Plan, Say], T]:
+    """What begins as soon as the plan is known: to `play` a path, or to `sample` with a supervisor, launched when that
+    was asked for (on the monotonic clock), that loads from now on, while this process does."""
+    if path := recording_of(options["source"]):
+        return lambda plan, say: play(path, plan, say)
+    refuse_playing_options(options)
+    from cufall_py.launch import launch
+
+    asked = time.monotonic()
+    process = stack.enter_context(launch(options["source"]))
+    stack.callback(process.kill)
+    return lambda plan, say: sample(plan, say, process, asked)
 
 
 def playback(path: str, plan: Plan, say: Say, options: dict[str, Any]) -> Playback:

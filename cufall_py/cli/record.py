@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from click.exceptions import Exit
 
 from cufall_py.errors import CufallError, Unsupported, UsageError
+from cufall_py.saying import Say
 
-from . import Verb, say, writing
+from . import Verb, gate, leave_at_once, say
+from .judging import OPTIONS as JUDGING, OWN, End, requirements_from, result_to
 from .live import LONGEST_S, bad_duration
-from .options import SAMPLING, number, option, plan_from
-from .playing import OPTIONS, SUFFIX, Say, is_read, playback, recording_of, refuse_playing_options
+from .options import SAMPLING, number, option, plan_from, with_options
+from .places import READ, RESULT, check_places, writable
+from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, source_of
 from .progress import Progress, size_of
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from cufall_py.plan import Plan
     from cufall_py.playback import Playback
     from cufall_py.recorder import Outcome, Wishes
+    from cufall_py.requirements import Requirement
     from cufall_py.session import Session
 
 SETS = (("tensor", "sm", "gr", "dram"), ("tensor", "sm", "gr"), ("tensor",))
 """What is recorded unless asked otherwise: the widest cheap set (docs/metrics.md), or the first that a chip has."""
 SAMPLE_US = 1000
-RESULT_SCHEMA = 1
 DURATION, WARMUP, COOLDOWN = "--duration-sec", "--warmup-sec", "--cooldown-sec"
 
 
@@ -80,22 +80,31 @@ def _seconds(flag: str, help: str) -> Callable[[Any], Any]:
 @_seconds(DURATION, "End after this many seconds, of a recording its own; 0: with the command, or at Ctrl-C.")
 @_seconds(WARMUP, "Let the region `command` begin so long after the command's start.")
 @_seconds(COOLDOWN, "Go on so long after the command's end.")
-@option("--result", default="", metavar="FILE", help="Write how it ended as JSON: exit code, why, path.")
+@with_options(*JUDGING)
+@option("--junit", default="", metavar="FILE", help="The requirements as JUnit XML.")
 def record(**options: Any) -> None:
-    """Record every sample: beside a command, for a while, or until Ctrl-C.
+    """Record every sample: beside a command, for a while, or until Ctrl-C; and judge what was recorded.
 
     A command's input, output and end are its own, and signals are passed on to it; region `command` is when it runs.
+    Requirements are judged at the end, in that region if no other is named.
     """
-    result = _writable("--result", options["result"], force=True) if options["result"] else None
-    try:
-        path = _output(options["output"], options["force"], options["source"])
-        outcome = _recorded(path, options)
-    except (CufallError, click.UsageError) as error:
-        _tell(result, error.exit_code, str(error), None)
-        raise
-    _tell(result, outcome.exit_code, outcome.why, path)
+    taken = {options["output"]: "is where -o goes", read_of(options["source"]): READ}
+    with result_to(options["result"], taken) as told:
+        told["path"] = None
+        _record(options, taken, told)
+
+
+def _record(options: dict[str, Any], taken: dict[str, str], told: dict[str, Any]) -> None:
+    requirements = requirements_from(options["require"])
+    gate.check_asked(requirements, options)
+    path = _output(options["output"], options["force"], options["source"])
+    check_places({"--junit": options["junit"]} if options["junit"] else {}, {**taken, options["result"]: RESULT})
+    outcome = _recorded(path, requirements, options)
+    told["path"] = str(path.absolute())
+    if requirements:
+        outcome = gate.judge(path, requirements, outcome, options, told)
     say(f"{path} ({size_of(path)}): {outcome.why}; exit {outcome.exit_code}")
-    raise Exit(outcome.exit_code)
+    raise End(outcome.exit_code, outcome.why, OWN if outcome.own else "")
 
 
 def _add_options_of_others(command: click.Command) -> None:
@@ -113,7 +122,7 @@ def _add_options_of_others(command: click.Command) -> None:
 _add_options_of_others(record)
 
 
-def _recorded(path: Path, options: dict[str, Any]) -> Outcome:
+def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str, Any]) -> Outcome:
     """Record to this path. Raises CufallError, before the command is started, if there is nothing to record."""
     wishes = _wishes(options)
     shown = not wishes.command and bool(sys.stderr) and sys.stderr.isatty()  # where a command writes, nothing else does
@@ -122,13 +131,14 @@ def _recorded(path: Path, options: dict[str, Any]) -> Outcome:
         begin = _source(options, stack)
         source = begin(plan_from(options), progress.say)
         stack.callback(source.close)
+        gate.check_recordable(requirements, source)
         return _run(source, path, options["force"], wishes, progress)
 
 
 def _run(source: Session | Playback, path: Path, force: bool, wishes: Wishes, progress: Progress) -> Outcome:
     from cufall_py.recorder import Recorder, Signals
 
-    signals = Signals(with_command=bool(wishes.command))
+    signals = Signals(with_command=bool(wishes.command), leave=leave_at_once)
     source.record(path, force)
     recorder = Recorder(source, wishes, signals, progress.say, lambda: progress.show(source.counts))
     outcome = recorder.run()
@@ -154,18 +164,17 @@ def _wishes(options: dict[str, Any]) -> Wishes:
 
 
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], Session | Playback]:
-    """What is recorded, once the plan is known; what samples loads from now on, while this process does."""
+    """What is recorded, once the plan is known."""
     by_default = click.get_current_context().get_parameter_source("metrics") == ParameterSource.DEFAULT
-    duration_s = options["duration_sec"]
-    if path := recording_of(options["source"]):
-        return lambda plan, say: _playback(path, _checked(plan, duration_s), by_default, say, options)
-    refuse_playing_options({**options, "loop": False})
-    from cufall_py.launch import launch
+    options, duration_s = {**options, "loop": False}, options["duration_sec"]
 
-    asked = time.monotonic()
-    process = stack.enter_context(launch(options["source"]))
-    stack.callback(process.kill)
-    return lambda plan, say: _session(_checked(plan, duration_s), by_default, say, process, asked)
+    def play(path: str, plan: Plan, say: Say) -> Session | Playback:
+        return _playback(path, _checked(plan, duration_s), by_default, say, options)
+
+    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> Session | Playback:
+        return _session(_checked(plan, duration_s), by_default, say, process, asked)
+
+    return source_of(options, stack, play, sample)
 
 
 def _checked(plan: Plan, duration_s: float) -> Plan:
@@ -184,7 +193,7 @@ def _playback(path: str, plan: Plan, by_default: bool, say: Say, options: dict[s
     speed = options["speed"] if options["speed"] is not None else float(bool(options["command"]))
     if options["command"] and not speed:
         raise UsageError("--speed max: a command takes time; a number goes with one")
-    return playback(path, plan, say, {**options, "speed": speed, "loop": False})
+    return playback(path, plan, say, {**options, "speed": speed})
 
 
 def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[bytes] | None, asked: float) -> Session:
@@ -210,7 +219,9 @@ def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[b
 
 def _output(asked: str, force: bool, source: str) -> Path:
     """Where the recording goes. Raises UsageError for a place that it cannot go to."""
-    path = _writable("-o", asked, force) if asked else _dated()
+    path = writable("-o", asked) if asked else _dated()
+    if path.is_file() and not force:
+        raise UsageError(f"-o {path}: is there already; --force writes over it")
     if is_read(str(path), source):
         raise UsageError(f"-o {path}: is what is played")
     return path
@@ -221,31 +232,4 @@ def _dated() -> Path:
     name, count = f"cufall-{time.strftime('%Y%m%d-%H%M%S')}", 1
     while (path := Path(f"{name}-{count}{SUFFIX}" if count > 1 else f"{name}{SUFFIX}")).exists():
         count += 1
-    return _writable("-o", str(path), force=False)
-
-
-def _writable(flag: str, name: str, force: bool) -> Path:
-    """The path, if a file can be written there. Raises UsageError."""
-    path = Path(name)
-    try:
-        is_there, is_file, is_folder = path.exists(), path.is_file(), path.is_dir()
-    except OSError as error:
-        raise UsageError(f"{flag} {name}: {error.strerror}") from None
-    if is_folder or name == "-":
-        raise UsageError(f"{flag} {name}: must be a file")
-    if is_file and not force:
-        raise UsageError(f"{flag} {name}: is there already; --force writes over it")
-    if not is_there and not path.parent.is_dir():
-        raise UsageError(f"{flag} {name}: {os.strerror(errno.ENOENT)}")
-    if not os.access(path if is_there else path.parent, os.W_OK):
-        raise UsageError(f"{flag} {name}: {os.strerror(errno.EACCES)}")
-    return path
-
-
-def _tell(result: Path | None, exit_code: int, why: str, path: Path | None) -> None:
-    """Write the result file, if one is wished for."""
-    if result:
-        where = str(path.absolute()) if path else None
-        document = {"schema": RESULT_SCHEMA, "exit_code": exit_code, "why": why, "path": where}
-        with writing(str(result)):
-            result.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return writable("-o", str(path))

@@ -9,6 +9,7 @@ import click
 
 from . import Verb
 from .live import live, watch
+from .options import RecordingPath
 
 
 def _replay(file: str, **options: Any) -> None:
@@ -17,7 +18,10 @@ def _replay(file: str, **options: Any) -> None:
 
 replay = Verb(
     "replay",
-    params=[click.Argument(["file"]), *(option for option in live.params if option.name != "source")],
+    params=[
+        click.Argument(["file"], type=RecordingPath()),
+        *(option for option in live.params if option.name != "source"),
+    ],
     callback=_replay,
     help="Play a recording: no GPU is needed.",
 )

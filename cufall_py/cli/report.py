@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -15,27 +15,35 @@ import click
 
 from cufall_py.errors import CufallError, UsageError
 
-from . import STDOUT, Verb, end_in_order, say, writing
+from . import STDOUT, Verb, ceiling, end_in_order, say, writing
+from .charset import takes
 from .judging import (
+    JUNIT,
     OPTIONS as JUDGING,
+    End,
     annotate,
-    check_places,
-    conclude,
+    as_data,
+    judged,
+    markdown,
+    reading_of,
     requirements_from,
     result_to,
     tell,
-    write_text,
+    verdict,
 )
-from .live import live, takes
-from .options import option, wanted_from, with_options
+from .live import live
+from .options import RecordingPath, option, wanted_from, with_options
+from .places import READ, RESULT, check_places, write_text
 from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from
 
 if TYPE_CHECKING:
+    from cufall_py.headroom import Question
     from cufall_py.judgements import Judgement
+    from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
     from cufall_py.requirements import Requirement
 
-    Found = list[tuple[Report, list[Judgement]]]
+    Found = Sequence[tuple[Report, Sequence[Judgement]]]
 
 CHOOSING = ("devices", "metrics", "denominator", "no_denominator", "raw", "full_scale", "begin", "end", "region")
 """Options of `live` that say what of a recording is meant."""
@@ -53,7 +61,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 
 
 @click.command(cls=Verb)
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1, required=True, type=RecordingPath())
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout (docs/report.md has its schema).")
 @option("--csv", "csv_path", default="", metavar="FILE|-", help="The summary as CSV.")
 @option("--markdown", default="", metavar="FILE|-", help="The summary as Markdown.")
@@ -63,7 +71,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@with_options(*VERDICTS, GROUPS, *JUDGING)
+@with_options(*VERDICTS, GROUPS, *ceiling.OPTIONS, *JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
@@ -73,27 +81,34 @@ def report(files: tuple[str, ...], **options: Any) -> None:
     if not sys.stdout:
         raise CufallError("stdout is closed, and the report goes there")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would only wait for one another
-    with result_to(options["result"], files) as judged:
-        _report(files, options, judged)
+    with result_to(options["result"], dict.fromkeys(files, READ)) as told:
+        _report(files, options, told)
 
 
 report.params[1:1] = [_chosen(param) for param in live.params if param.name in CHOOSING]
 
 
-def _report(files: Sequence[str], options: dict[str, Any], judged: list[dict[str, Any]]) -> None:
+def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
     requirements = requirements_from(options["require"], groups_from(options))
+    question = ceiling.question_from(options)
     _check_outputs(files, options, bool(requirements))
-    from cufall_py.export.summary import judged as as_data
-
     end_in_order()
-    readings = [_reading(file, options, requirements) for file in files]
+    readings = [_reading(file, options, requirements, question) for file in files]
     found = [_read(reading, options, requirements) for reading in readings]
-    judged += [{"file": of.path, **as_data(judgement)} for of, judgements in found for judgement in judgements]
-    _write(found, options)
-    by_path = [(of.path, judgements) for of, judgements in found]
-    tell(by_path)
-    annotate(options["annotate"], os.environ, by_path, lambda: _markdown(found))
-    conclude(by_path, [line for of, _ in found if (line := _without_samples(of))])
+    told["requirements"] += as_data(found)
+    _write(found, options, question)
+    tell(found)
+    annotate(options["annotate"], os.environ, found)
+    _end(found)
+
+
+def _end(found: Found) -> None:
+    """The last line and the exit code."""
+    judgements = [judgement for _, of in found for judgement in of]
+    code, why = verdict(judgements, [line for of, _ in found if (line := _without_samples(of))])
+    if why:
+        say(f"{why} (exit {code})")
+    raise End(code, why or "done")
 
 
 def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool) -> None:
@@ -103,48 +118,52 @@ def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool)
     if len(on_stdout) > 1:
         raise UsageError(f"{' and '.join(on_stdout)} cannot both go to stdout")
     if "--junit" in paths and not judging:
-        raise UsageError("--junit needs a --require: it holds a case for each")
+        raise UsageError(JUNIT)
     for flag in {"--parquet", *PAGES.values()} & set(paths):
         if len(files) > 1:
             raise UsageError(f"{flag} holds the samples of one recording")
-    for flag in set(PAGES.values()) & set(paths):
-        if options["devices"] != "all":
-            raise UsageError(f"{flag} is of all GPUs of a recording: leave out --devices")
     if paths.get("--parquet") == "-" and sys.stdout.isatty():
         raise UsageError("--parquet -: is no text, and stdout is a terminal")
-    check_places({flag: path for flag, path in paths.items() if path != "-"}, [*files, options["result"]])
+    taken = {options["result"]: RESULT, **dict.fromkeys(files, READ)}
+    check_places({flag: path for flag, path in paths.items() if path != "-"}, taken)
 
 
-def _reading(file: str, options: dict[str, Any], requirements: Sequence[Requirement]) -> Reading:
-    from cufall_py.judgements import check
+def _reading(
+    file: str, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
+) -> Reading:
     from cufall_py.part import Part
-    from cufall_py.report import Reading
-    from cufall_py.requirements import VERDICT
 
     part = Part(options["begin"], options["end"], options["region"])
-    named = dict.fromkeys(requirement.metric for requirement in requirements)
-    also = [name for name in named if name not in ("", VERDICT)]
-    wanted, judging = wanted_from(options, ()), judging_from(options)
-    groups = groups_from(options)
-    reading = Reading(file, wanted, options["devices"], part, say, also=also, judging=judging, groups=groups)
-    for requirement in requirements:
-        ordinals = [opened.device.ordinal for opened in reading.opened]
-        check(requirement, ordinals, reading.opened[0].metrics.metrics)
-    return reading
+    also, judging, groups = ceiling.metrics_of(question), judging_from(options), groups_from(options)
+    wanted = wanted_from(options, ())
+    return reading_of(file, requirements, wanted, options["devices"], part, judging, also, groups)
 
 
 def _read(
     reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement]
 ) -> tuple[Report, list[Judgement]]:
-    from cufall_py.judgements import judge
+    """Read it once, for all that is made of its samples."""
+    with ExitStack() as stack:
+        takers = [stack.enter_context(writer) for writer in _writers(reading, options)]
 
-    with _parquet(options["parquet"], reading) as on_rows:
-        of = reading.report(on_rows)
-    return of, [j for requirement in requirements for j in judge(requirement, of.summary, reading.lacking)]
+        def take(rows: Rows) -> None:
+            for taker in takers:
+                taker(rows)
+
+        return judged(reading, requirements, take)
 
 
-def _parquet(path: str, reading: Reading) -> AbstractContextManager[Callable[[Any], None]]:
-    return _parquet_writer(path, reading) if path else nullcontext(lambda rows: None)
+def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:
+    """Of what is made of samples: a page or a trace of nothing cannot be, which is only said."""
+    from .pages import html_writer, trace_writer
+
+    if options["parquet"]:
+        yield _parquet_writer(options["parquet"], reading)
+    for name, writer in (("html", html_writer), ("trace", trace_writer)):
+        if options[name] and reading.spans:
+            yield writer(reading, options[name])
+        elif options[name]:
+            say(f"{PAGES[name]}: no samples in what was asked for")
 
 
 @contextmanager
@@ -161,16 +180,15 @@ def _parquet_writer(path: str, reading: Reading) -> Iterator[Callable[[Any], Non
         yield writer.write
 
 
-def _write(found: Found, options: dict[str, Any]) -> None:
+def _write(found: Found, options: dict[str, Any], question: Question | None) -> None:
     from cufall_py.export.junit import junit
     from cufall_py.export.summary import csv_text, document
 
     texts: dict[str, Callable[[], str]] = {
         "csv_path": lambda: csv_text([of for of, _ in found]),
-        "markdown": lambda: _markdown(found),
+        "markdown": lambda: markdown(found),
         "junit": lambda: junit(found),
     }
-    _write_pages(found[0][0].path, options)
     taken = options["as_json"] or any(options[name] == "-" for name in OUTPUTS | PAGES)
     for name, text in texts.items():
         if options[name] and options[name] != "-":
@@ -180,40 +198,22 @@ def _write(found: Found, options: dict[str, Any]) -> None:
             if options[name] == "-":
                 sys.stdout.write(text())
         if options["as_json"]:
-            print(json.dumps(document(found), indent=1, allow_nan=False))
+            told = ceiling.with_ceilings(document(found), [of for of, _ in found], question)
+            print(json.dumps(told, indent=1, allow_nan=False))
         if not taken:
-            print("\n".join(_text(found)))
+            print("\n".join(_text(found, question)))
         sys.stdout.flush()
 
 
-def _write_pages(path: str, options: dict[str, Any]) -> None:
-    if not any(options[name] for name in PAGES):
-        return
-    from cufall_py.part import Part
-    from cufall_py.recording_reader import Recording
-
-    from .pages import shown, write_html, write_trace
-
-    wanted, part = wanted_from(options, ()), Part(options["begin"], options["end"], options["region"])
-    what = shown(Recording(path), os.path.basename(path), part, wanted if wanted.metrics else None)
-    for name, write in (("html", write_html), ("trace", write_trace)):
-        if options[name]:
-            write(what, options[name])
-
-
-def _text(found: Found) -> Iterator[str]:
+def _text(found: Found, question: Question | None) -> Iterator[str]:
     from cufall_py.views.summary import as_text
 
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for k, (of, _) in enumerate(found):
         yield from ("", "") if k else ()
-        yield from as_text(of, columns, not takes(sys.stdout, "\u2026"))
-
-
-def _markdown(found: Found) -> str:
-    from cufall_py.views.summary import as_markdown
-
-    return "".join("\n".join(as_markdown(of, judgements)) + "\n\n" for of, judgements in found)
+        ascii_only = not takes(sys.stdout, "\u2026")
+        yield from as_text(of, columns, ascii_only)
+        yield from ceiling.lines(of, question, ascii_only)
 
 
 def _without_samples(of: Report) -> str:

@@ -32,6 +32,13 @@ KEYS = {
 }
 REDRAW = b"\x0c"
 """Ctrl-L."""
+FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+"""A handler in Python could not help: it would run after the instruction at fault, which comes again for ever."""
+HARMLESS = {signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH}
+STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT}
+NOT_TO_BE_CAUGHT = {signal.SIGKILL, signal.SIGSTOP}
+FATAL = sorted(signal.valid_signals() - FAULTS - HARMLESS - STOPS - NOT_TO_BE_CAUGHT)
+"""Signals that end a process which does nothing about them."""
 MOST_HELD = 100
 """Lines that wait for the end of a screen; of more, the newest."""
 
@@ -80,7 +87,7 @@ class Aside:
 def full_screen(stdin: int, stdout: int) -> Iterator[Screen]:
     """The terminal is a screen for as long as this lasts, and then as it was before."""
     screen = Screen(stdin, stdout)
-    before_leaving.append(screen.leave)
+    before_leaving.append(lambda _: screen.leave())
     try:
         with writing(STDOUT):
             screen.enter()
@@ -108,7 +115,7 @@ class Screen:
         handle: dict[int, Callable[[int, FrameType | None], None]] = {
             signal.SIGTSTP: self._on_stop,
             signal.SIGCONT: self._on_continue,
-            signal.SIGQUIT: self._on_quit,
+            **{number: self._on_end for number in FATAL if signal.getsignal(number) == signal.SIG_DFL},
         }
         for number, handler in handle.items():
             self._handlers[number] = signal.signal(number, handler)
@@ -193,10 +200,11 @@ class Screen:
     def _on_continue(self, *_: object) -> None:
         self._continued = True
 
-    def _on_quit(self, *_: object) -> None:
+    def _on_end(self, number: int, _: FrameType | None) -> None:
+        """End as it would have without this, but for the terminal."""
         self.leave()
-        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGQUIT)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     def _stop_and_go(self) -> None:
         if self._to_stop:

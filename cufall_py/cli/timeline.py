@@ -20,17 +20,19 @@ from .playing import FrameSource
 from .screen import Aside, Quit, Screen, full_screen
 
 LEAST_GAP_S = 0.1
-REST = 30
-"""A drawing is followed by a rest of so many times what it took: it never takes more than 3 % of a core."""
+REST = 50
+"""A drawing is followed by a rest of so many times what it took: it never takes more than 2 % of a core."""
 MOST_GAP_S = 1.0
 
 
 @contextmanager
-def timeline(source: FrameSource, aside: Aside, colour: bool, ascii_only: bool) -> Iterator[Timeline]:
-    """A timeline of these frames on stdout, for as long as this lasts."""
+def timeline(
+    source: FrameSource, aside: Aside, length_s: float | None, colour: bool, ascii_only: bool
+) -> Iterator[Timeline]:
+    """A timeline of these frames on stdout, for as long as this lasts; `length_s` long they are in all, if known."""
     with aside.held():
         with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
-            shown = Timeline(source, aside, on, colour, ascii_only)
+            shown = Timeline(source, aside, on, length_s, colour, ascii_only)
             yield shown
         shown.leave_behind()  # where frames have ended by themselves
 
@@ -38,12 +40,20 @@ def timeline(source: FrameSource, aside: Aside, colour: bool, ascii_only: bool) 
 class Timeline:
     """Takes each frame with `add`; `tick` is to be called between them, many times a second."""
 
-    def __init__(self, source: FrameSource, aside: Aside, on: Screen, colour: bool, ascii_only: bool) -> None:
+    def __init__(
+        self,
+        source: FrameSource,
+        aside: Aside,
+        on: Screen,
+        length_s: float | None,
+        colour: bool,
+        ascii_only: bool,
+    ) -> None:
         self._source, self._aside, self._screen = source, aside, on
         self._colour, self._ascii_only = colour, ascii_only
         metrics = source.opened[0].metrics.metrics
         self._history = History(source.plan.frame_ns, len(source.opened), len(metrics))
-        self._state = begin(len(metrics), self._history.slot_ns, self._history.span_ns)
+        self._state = begin(len(metrics), self._history.slot_ns, self._history.span_ns, length_s)
         self._scene = Scene(_title(source), tuple(o.label for o in source.opened), metrics, ())
         self._fresh, self._asked, self._size = False, True, (0, 0)
         self._ticked_s = self._drawn_s = self._due_s = 0.0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-DRIVER = Path("/proc/driver/nvidia/version")
+from cufall_py.host_files import driver
 
 
 def versions(own: str) -> str:
@@ -24,7 +23,8 @@ def _installed(name: str) -> str:
 
 def _driver() -> str:
     try:
-        found = re.search(r"\s(\d+\.\d+(\.\d+)?)\s", DRIVER.read_text())
+        return driver(Path("/"))
     except OSError:
         return "not found"
-    return found.group(1) if found else "unknown"
+    except ValueError:
+        return "unknown"

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cufall_py import host_files
 from cufall_py.devices import Device
 from cufall_py.launch import Question, interpreter
 from cufall_py.ring_file import directory_choices, owner_of
@@ -58,18 +59,18 @@ def gather(host: Host, terminal: Terminal) -> Facts:
     cuda, nvml = gathering.asks("here", "doctor.driver:cuda"), gathering.asks("here", "doctor.driver:nvml")
     libraries = gathering.asks("cupti", "sources.cupti.probe:libraries")
     root, environ = host.root, host.environ
-    status = fact("capabilities", lambda: proc.table(proc.text(root, "proc/self/status"))) or {}
+    status = fact("capabilities", lambda: host_files.table(host_files.text(root, "proc/self/status"))) or {}
     facts: dict[str, Any] = {
-        "kernel": fact("kernel", lambda: proc.text(root, "proc/sys/kernel/osrelease").strip()),
+        "kernel": fact("kernel", lambda: host_files.text(root, "proc/sys/kernel/osrelease").strip()),
         "machine": platform.machine(),
         "jetson": (root / "etc/nv_tegra_release").exists(),
-        "container": fact("container", lambda: proc.container(root, environ)),
+        "container": fact("container", lambda: host_files.container(root, environ)),
         "uid": fact("uid", lambda: int(status["Uid"].split()[1])),
         "capabilities": fact("capabilities", lambda: int(status["CapEff"], 16)) if status else None,
-        "admin_only": fact("admin_only", lambda: proc.admin_only(root)),
+        "admin_only": fact("admin_only", lambda: host_files.admin_only(root)),
         "command": command(sys.argv[0], environ),
         "visible": environ.get("CUDA_VISIBLE_DEVICES"),
-        "driver": fact("driver", lambda: proc.driver(root)),
+        "driver": fact("driver", lambda: host_files.driver(root)),
         "bindings": fact("bindings", lambda: _bindings(host)) or {},
         "processes": fact("processes", lambda: proc.processes(root)),
         "memory_bytes": fact("memory_bytes", lambda: proc.memory(root)),

@@ -138,6 +138,7 @@ def figures(of: Statistics) -> dict[str, Any]:
         "idle_share": of.idle_share,
         "longest_idle_s": of.longest_idle_s,
         "coverage": of.coverage,
+        "counted_per_s": of.counted_per_s,
     }
     return {**{name: _number(value) for name, value in values.items()}, "samples": of.samples}
 

@@ -8,7 +8,7 @@ so that a double holds every nanosecond. So the two can be laid on one another a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,30 +73,35 @@ class Counter:
         return f"{self._head}{_us(at_ns - self._base_ns)}{self._args}{value:.10g}}}}}"
 
 
-def sampled(
-    gpus: Sequence[Opened], sets: Sequence[MetricSet], rows: Iterable[Rows], spans: Sequence[Span], base_ns: int
-) -> Iterator[str]:
-    """Every sample that lies in `spans`, of the metrics in `sets` (a GPU each), and the readings beside it."""
-    tracks = [_Tracks(k, gpu.device, sets[k], base_ns) for k, gpu in enumerate(gpus)]
-    summed = [summed_counters(metrics) for metrics in sets]
-    yield from _processes(tracks)
-    for item in rows:
-        for span in spans:
-            part = within(item.samples, span, summed[item.gpu])
+class Sampled:
+    """Every sample that lies in `spans`, of the metrics of `gpus`, and the readings beside it, as events."""
+
+    def __init__(self, gpus: Sequence[Opened], spans: Sequence[Span], base_ns: int) -> None:
+        self._sets, self._spans = [gpu.metrics for gpu in gpus], spans
+        self._tracks = [_Tracks(k, gpu.device, gpu.metrics, base_ns) for k, gpu in enumerate(gpus)]
+        self._summed = [summed_counters(metrics) for metrics in self._sets]
+
+    def begin(self) -> Iterator[str]:
+        return _processes(self._tracks)
+
+    def add(self, rows: Rows) -> Iterator[str]:
+        samples = rows.samples
+        for span in self._spans:
+            part = within(samples, span, self._summed[rows.gpu])
             if len(part):
-                first = int(np.searchsorted(item.samples.end_ns, part.start_ns[0], side="right"))
-                told = np.stack([item.sm_mhz, item.power_w], axis=1)[first : first + len(part)]
-                quotients = sets[item.gpu].quotients(part.values, part.end_ns - part.start_ns)
-                yield from tracks[item.gpu].add(part.start_ns, part.end_ns, quotients, told)
-    for track in tracks:
-        yield from track.end()
+                first = int(np.searchsorted(samples.end_ns, part.start_ns[0], side="right"))
+                told = np.stack([rows.sm_mhz, rows.power_w], axis=1)[first : first + len(part)]
+                quotients = self._sets[rows.gpu].quotients(part.values, part.end_ns - part.start_ns)
+                yield from self._tracks[rows.gpu].add(part.start_ns, part.end_ns, quotients, told)
+
+    def end(self) -> Iterator[str]:
+        for track in self._tracks:
+            yield from track.end()
 
 
-def binned(
-    gpus: Sequence[Opened], sets: Sequence[MetricSet], metrics: Level, readings: Level, base_ns: int
-) -> Iterator[str]:
+def binned(gpus: Sequence[Opened], metrics: Level, readings: Level, base_ns: int) -> Iterator[str]:
     """The same in bins: the mean of each, and in tracks of their own the greatest sample."""
-    tracks = [_Tracks(k, gpu.device, sets[k], base_ns, greatest=True) for k, gpu in enumerate(gpus)]
+    tracks = [_Tracks(k, gpu.device, gpu.metrics, base_ns, greatest=True) for k, gpu in enumerate(gpus)]
     yield from _processes(tracks)
     start_ns = metrics.start_ns + metrics.bin_ns * np.arange(len(metrics), dtype=np.int64)
     for k, track in enumerate(tracks):
@@ -150,15 +155,21 @@ def slices(regions: Mapping[str, Sequence[Region]], base_ns: int) -> Iterator[st
             yield from (_slice(pid, tid, name, region, base_ns) for region in lane)
 
 
-def document(events: Iterable[str], base_ns: int, about: dict[str, Any]) -> Iterator[str]:
-    """The file in pieces; `about` is told in its `otherData`."""
-    head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns, "otherData": about}
-    yield json.dumps(head, allow_nan=False)[:-1] + ', "traceEvents": ['
-    before = "\n"
-    for event in events:
-        yield before + event
-        before = ",\n"
-    yield "\n]}\n"
+class Document:
+    """The file, given to `write` in pieces; `about` is told in its `otherData`."""
+
+    def __init__(self, write: Callable[[str], object], base_ns: int, about: dict[str, Any]) -> None:
+        head = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns, "otherData": about}
+        self._write, self._before = write, "\n"
+        write(json.dumps(head, allow_nan=False)[:-1] + ', "traceEvents": [')
+
+    def add(self, events: Iterable[str]) -> None:
+        for event in events:
+            self._write(self._before + event)
+            self._before = ",\n"
+
+    def end(self) -> None:
+        self._write("\n]}\n")
 
 
 def _lanes(regions: Iterable[Region]) -> list[list[Region]]:

@@ -1,8 +1,8 @@
 """NVML GPM: utilisations that the driver itself measures, where the counters cannot be had.
 
 From Hopper on, it needs no permission and has no owner, but it renews its totals only ten times a second. So they are
-looked at five times as often; two looks with a renewal between them give one period's mean, and the moment of the
-renewal is known to a look. (`docs/gpm.md` has what was measured.)
+looked at more than five times as often; two looks with a renewal between them give one period's mean.
+(`docs/gpm.md` has what was measured.)
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from . import Opened
 
 PERIOD_NS = 100_000_000
 """How often the driver renews its totals."""
-LOOK_NS = 20_000_000
-"""How often they are looked at, steadily: how old what shows is depends on that (docs/gpm.md)."""
-BEHIND_NS = 15_000_000
-"""How long before it shows the period that it closes has ended (docs/gpm.md)."""
+LOOK_NS = 19_000_000
+"""How often they are looked at. No divisor of the period: looks fall into it elsewhere each time, and close in on when
+it ends (`renewal`)."""
+BEHIND_NS = 30_000_000
+"""How long before it shows the period that it closes has ended: 20 ms on one machine, 36 on another (docs/gpm.md)."""
 FIRST_S = 1.0
 """How long the first renewal may take."""
 PREFIX = "NVML_GPM_METRIC_"

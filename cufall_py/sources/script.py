@@ -1,23 +1,18 @@
 """The scripted source: made-up GPUs whose every counter is known, for demonstrations and tests.
 
-A script is JSON (docs/scripted.md): how many GPUs, what they do over time (a pattern of phases that
-repeats), and faults at times. Counters are exact integrals of the pattern, so any window's mean can be
+A script (script_file) tells how many GPUs, what they do over time (a pattern of phases that repeats), and
+faults at times. Counters are exact integrals of the pattern, so any window's mean can be
 told by arithmetic. It runs in real workers, as the hardware does.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
-import operator
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -26,13 +21,13 @@ from cufall_py.devices import Device
 from cufall_py.errors import CountersDenied, CountersOwned, SourceError, UsageError
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import RECORD_BYTES, Plan
-from cufall_py.presets import COMMON, RATES, SHORT_NAMES, Recipe, table
+from cufall_py.presets import COMMON, Recipe, table
 from cufall_py.resolve import resolve, unit_of
 from cufall_py.samples import Even, Floats, Ints, Samples, Tally
 
 from . import Opened
+from .script_file import Phase, Script, parse
 
-MOST_GPUS = 16
 CLOCK_HZ = {"sm": 1.755e9, "smsp": 1.755e9, "gr": 1.6e9, "dram": 3.2e9, "lts": 1.6e9, "pcie": 1.0e9}
 """By the unit of an elapsed counter; other units tick at 1 GHz."""
 CLOCKS = {"sm": "gpc_cycle", "smsp": "gpc_cycle", "gr": "sys_cycle", "dram": "dram_cycle", "lts": "lts_cycle"}
@@ -48,118 +43,6 @@ PEAKS = {
     "sm__warps_active": 64.0,
 }
 """Peak a cycle by the start of a counter's name, as an H200 told them; 1 for others."""
-MOST_A_SECOND = 1e9
-FIELDS = ("gpus", "name", "chip", "uuids", "pattern", "patterns", "stagger_ms", "burn_ms", "faults")
-FAULT_KINDS = ("hang", "crash", "lost", "denied", "owned", "gap", "absurd", "duplicate")
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that goes wrong on one GPU, from `at_s` after the start for `for_s` seconds."""
-
-    gpu: int
-    kind: str
-    at_s: float = 0.0
-    for_s: float = float("inf")
-
-    def active(self, elapsed_s: float) -> bool:
-        return self.at_s <= elapsed_s < self.at_s + self.for_s
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of time in which each ratio (by short name) stands still; those not named are 0."""
-
-    ms: float
-    ratios: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Script:
-    """What every GPU does. `patterns[i % len]` is GPU i's, begun `stagger_ms` x i late."""
-
-    count: int
-    name: str
-    chip: str
-    patterns: tuple[tuple[Phase, ...], ...]
-    stagger_ms: float = 0.0
-    burn_ms: float = 0.0
-    faults: tuple[Fault, ...] = ()
-    uuids: tuple[str, ...] = field(default=())
-
-
-def parse(text: str) -> Script:
-    """Raises UsageError that says where the script is wrong."""
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"not JSON: {error}") from None
-    _check_fields("the script", data, FIELDS)
-    if ("pattern" in data) == ("patterns" in data):
-        raise UsageError("needs pattern, or patterns")
-    try:
-        script = _script(data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{type(error).__name__}: {error}") from None
-    _check(script)
-    return script
-
-
-def _script(data: dict[str, Any]) -> Script:
-    patterns = [data["pattern"]] if "pattern" in data else data["patterns"]
-    return Script(
-        count=operator.index(data.get("gpus", 1)),
-        name=str(data.get("name", "Scripted GPU")),
-        chip=str(data.get("chip", "GH100")),
-        patterns=tuple(tuple(_phase(phase) for phase in pattern) for pattern in patterns),
-        stagger_ms=float(data.get("stagger_ms", 0)),
-        burn_ms=float(data.get("burn_ms", 0)),
-        faults=tuple(_fault(fault) for fault in data.get("faults", ())),
-        uuids=tuple(data.get("uuids", ())),
-    )
-
-
-def _check_fields(what: str, data: Any, known: Iterable[str]) -> None:
-    if not isinstance(data, dict):
-        raise UsageError(f"{what} must be an object, not {data!r}")
-    if unknown := sorted(set(data) - set(known)):
-        raise UsageError(f"{what} has no field {unknown[0]}; there are {', '.join(known)}")
-
-
-def _phase(data: dict[str, float]) -> Phase:
-    _check_fields("a phase", data, ("ms", *SHORT_NAMES))
-    return Phase(float(data["ms"]), {k: float(v) for k, v in data.items() if k != "ms"})
-
-
-def _fault(data: dict[str, Any]) -> Fault:
-    _check_fields("a fault", data, ("gpu", "kind", "at_s", "for_s"))
-    fault = Fault(**data)
-    return replace(fault, gpu=operator.index(fault.gpu), at_s=float(fault.at_s), for_s=float(fault.for_s))
-
-
-def _check(script: Script) -> None:
-    if not 1 <= script.count <= MOST_GPUS:
-        raise UsageError(f"gpus {script.count}: must be from 1 to {MOST_GPUS}")
-    if not (math.isfinite(script.stagger_ms) and math.isfinite(script.burn_ms)):
-        raise UsageError(f"stagger_ms {script.stagger_ms}, burn_ms {script.burn_ms}: must be finite")
-    if not script.patterns or not all(script.patterns):
-        raise UsageError("an empty pattern")
-    for phase in (phase for pattern in script.patterns for phase in pattern):
-        _check_phase(phase)
-    for fault in script.faults:
-        if fault.kind not in FAULT_KINDS:
-            raise UsageError(f"fault {fault.kind}: must be one of {', '.join(FAULT_KINDS)}")
-        if not 0 <= fault.gpu < script.count:
-            raise UsageError(f"a fault of GPU {fault.gpu}: there are 0 to {script.count - 1}")
-
-
-def _check_phase(phase: Phase) -> None:
-    if not 0 < phase.ms < math.inf:
-        raise UsageError(f"a phase of {phase.ms} ms")
-    for name, ratio in phase.ratios.items():
-        most = MOST_A_SECOND if name in RATES else 1
-        if not 0 <= ratio <= most:
-            raise UsageError(f"{name} {ratio}: must be from 0 to {most:g}")
 
 
 class ScriptProvider:

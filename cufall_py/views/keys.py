@@ -53,9 +53,16 @@ class State:
         return [k for k in range(self.metrics) if k not in self.hidden]
 
 
-def begin(metrics: int, slot_ns: int, most_ns: int) -> State:
-    """The state at the start, for a history of slots of this length that goes back so far."""
-    spans_s = tuple(s for s in SPANS_S if LEAST_SLOTS * slot_ns <= s * 1e9 <= most_ns)
+def begin(metrics: int, slot_ns: int, most_ns: int, length_s: float | None = None) -> State:
+    """The state at the start, for a history of slots of this length that goes back so far.
+
+    What is `length_s` long in all is shown whole, as far as that goes.
+    """
+    spans_s: tuple[float, ...] = tuple(s for s in SPANS_S if LEAST_SLOTS * slot_ns <= s * 1e9 <= most_ns)
+    if length_s is not None:
+        whole_s = min(max(length_s, LEAST_SLOTS * slot_ns / 1e9), most_ns / 1e9)
+        spans_s = tuple(sorted({*spans_s, whole_s}))
+        return State(metrics, spans_s, spans_s.index(whole_s))
     long = [k for k, s in enumerate(spans_s) if s >= DEFAULT_SPAN_S]
     return State(metrics, spans_s, long[0] if long else len(spans_s) - 1)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from cufall_py.catalogue import Row
-from cufall_py.costs import CARD, DATE, Cost
+from cufall_py.costs import CARD, DATE, HOW, Cost
 
 UNKNOWN = "-"
 GAP = "  "
@@ -16,7 +16,7 @@ LEAST_TEXT, GOOD_TEXT = 24, 40
 INDENT = "    "
 LEGEND = (
     "passes: alone, and beside tensor + sm + gr (1 can be sampled); core: of a processor core for one GPU, "
-    f"with tensor, on an {CARD}, {DATE}; -: not known"
+    f"with tensor, on an {CARD}, {DATE}, {HOW}; -: not known"
 )
 
 
@@ -83,9 +83,15 @@ def _head(kind: str) -> tuple[str, ...]:
 
 def _cells(row: Row) -> tuple[str, ...]:
     numbers = (_number(row.passes), _number(row.beside))
-    checked = ("yes" if row.verified else "no" if row.counters else UNKNOWN, _percent(row.core))
+    checked = (_verified(row), _percent(row.core))
     rest = (_number(row.peak), row.unit or UNKNOWN, row.clock or UNKNOWN, _words(row))
     return (row.name, *numbers, *(checked if row.kind == "short name" else ()), *rest)
+
+
+def _verified(row: Row) -> str:
+    if not row.counters:
+        return UNKNOWN
+    return "yes" if row.verified else "here" if row.verified_here else "no"
 
 
 def _words(row: Row) -> str:

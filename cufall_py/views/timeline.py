@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from textwrap import wrap
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from cufall_py.readings import Reading
 
 from .history import History, Window
 from .keys import KEYS, State
-from .styled import Line, fitted
+from .styled import Line, fitted, printable
 from .waterfall import clock, label
 
 STEPS = 16
@@ -34,12 +35,19 @@ STATS = ("now", "mean", "p95", "max", "cov")
 BY_WORTH = ("now", "mean", "max", "p95", "cov")
 STAT_WIDTH = 6
 LEAST_GRAPH = 16
-FOOTER = "q quit  h help  space pause  +- time  m metric  s sort  l scale  i details"
+FOOTERS = (
+    "q quit  h help  space pause  +- time  m metric  s sort  l scale  i details",
+    "q quit  h help  space pause  +- time",
+    "q quit  h help",
+)
 LOG_WORDS = (".01", ".03", ".1", ".3", "1", "3", "10", "30")
 LINEAR_WORDS = ("0", "12", "25", "37", "50", "62", "75", "87")
 """From how many percent on each glyph stands."""
 WIDE = 92
 """Columns for a legend of every height."""
+LEAST_TITLE = 10
+MOST_MESSAGE_LINES, LINES_A_MESSAGE_LINE = 6, 4
+"""What was said takes no more lines than these, nor more than one of so many."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +73,10 @@ def screen(
 ) -> list[Line]:
     """Exactly `lines` lines, each of exactly `columns` cells."""
     table = Table(history, scene, state, columns)
-    above = [_head(history, scene, state, table.window)] + [table.heading()] * (lines >= 8)
-    below = [[(scene.message, "warn")]] * (bool(scene.message) and lines >= 6)
-    below += [_legend(state, columns), _note(history, scene)] * (lines >= 10) + [[(FOOTER, "dim")]] * (lines >= 4)
+    above = [_head(history, scene, state, table.window, columns)] + [table.heading()] * (lines >= 8)
+    below = _message(scene.message, columns, min(lines // LINES_A_MESSAGE_LINE, MOST_MESSAGE_LINES))
+    below += [_legend(state, columns), _note(history, scene, columns)] * (lines >= 10)
+    below += [[(_longest(FOOTERS, columns), "dim")]] * (lines >= 4)
     room = max(lines - len(above) - len(below), 0)
     body = _cropped(_help(), room, state.top) if state.help else table.body(room)
     body += [[]] * (room - len(body))
@@ -173,14 +182,35 @@ def _processes(names: Sequence[str]) -> str:
     return ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items()) or "no process"
 
 
-def _head(history: History, scene: Scene, state: State, window: Window) -> Line:
+def _head(history: History, scene: Scene, state: State, window: Window, columns: int) -> Line:
     end = history.newest if scene.end < 0 else scene.end
     at = clock((end + 1) * history.slot_ns)[:10] if end >= 0 else "no frame yet"
-    cost = "" if math.isnan(scene.cost) else f"  cost {100 * scene.cost:.1f} % of a core"
+    cost = "" if math.isnan(scene.cost) else f"  cost {100 * scene.cost:.1f} %"
     sort = "" if state.sort == "gpu" else f"  sorted by {state.sort}"
     metric = f"{scene.metrics[0].label[:LEAST_GRAPH]} " if state.metrics == 1 else ""
     name: Line = [("cufall ", "bold"), (metric, ""), *[("PAUSED ", "warn")] * state.paused]
-    return [*name, (f"{at}  last {ago(window.shown_ns / 1e9)}{cost}{sort}  {scene.title}", "")]
+    last = f"{at}  last {ago(window.shown_ns / 1e9)}"
+    room = columns - sum(len(text) for text, _ in name)
+    of_a_core = " of a core" if cost else ""
+    # the axis tells how long as well
+    text = _longest(
+        (f"{last}{cost}{of_a_core}{sort}", f"{last}{cost}{sort}", f"{at}{cost}{sort}", f"{at}{cost}", at), room
+    )
+    title = f"  {scene.title}" if room - len(text) >= LEAST_TITLE else ""
+    return [*name, (text + title, "")]
+
+
+def _longest(texts: Sequence[str], columns: int) -> str:
+    """The first that fits, or the last."""
+    return next((text for text in texts if len(text) <= columns), texts[-1])
+
+
+def _message(text: str, columns: int, most: int) -> list[Line]:
+    """What was said, whole words on as many lines as it takes, up to `most`; the end of more is marked."""
+    if not text or not most:
+        return []
+    lines = wrap(printable(text), columns, max_lines=most, placeholder=" …" if columns > 2 else "…")
+    return [[(line, "warn")] for line in lines]
 
 
 def ago(seconds: float) -> str:
@@ -203,10 +233,16 @@ def _legend(state: State, columns: int) -> Line:
     return [*line, (" blank less" if wide else scale[:3], ""), ("  ·", "dim"), (" not measured", "")]
 
 
-def _note(history: History, scene: Scene) -> Line:
-    samples = "" if math.isnan(scene.sample_ns) else f", max of samples of {scene.sample_ns / 1e6:.3g} ms"
-    text = f"now and p95 of means of {history.slot_ns / 1e6:.3g} ms{samples}, cov: share of the time that was measured"
-    return [(text, "dim")]
+def _note(history: History, scene: Scene, columns: int) -> Line:
+    mean, sample = f"{history.slot_ns / 1e6:.3g} ms", f"{scene.sample_ns / 1e6:.3g} ms"
+    known = not math.isnan(scene.sample_ns)
+    of_samples = f", max of samples of {sample}" * known
+    texts = (
+        f"now and p95 of means of {mean}{of_samples}, cov: share of the time that was measured",
+        f"now, p95: means of {mean}{f'; max: samples of {sample}' * known}; cov: share measured",
+        f"means of {mean}{f', max of {sample}' * known}",
+    )
+    return [(_longest(texts, columns), "dim")]
 
 
 def _help() -> list[Callable[[], Line]]:

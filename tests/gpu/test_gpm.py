@@ -10,6 +10,8 @@ from cufall_py.sources.gpm import PERIOD_NS
 from .measure import Loads, Sampling, Wanted, Watched, Window, note, run, window
 
 pytestmark = pytest.mark.gpu
+KNOWN_TO_MS = 30
+"""How well the time of a GPM sample is known (docs/gpm.md)."""
 GIVEN = ("tensor", "sm", "gr", "dram", "occupancy")
 ONE_TYPE = {"tensor.hmma": ("bf16", 8192), "tensor.imma": ("int8", 8192), "tensor.dmma": ("fp64", 8192)}
 
@@ -48,27 +50,29 @@ def test_gpm_agrees_by_type(loads: Loads, name: str) -> None:
     assert gpm == pytest.approx(counters, abs=2)
 
 
-def test_each_reading_is_of_its_own_tenth_of_a_second(loads: Loads) -> None:
-    """Under phases of 130 ms each sample is that of the counters over the same time."""
+def test_each_reading_is_the_counters_mean_of_a_tenth_of_a_second(loads: Loads) -> None:
+    """Under phases of 130 ms there is one shift of all samples, within what docs/gpm.md states, at which they agree."""
     wanted = Wanted(("tensor", "gr"))
     with (
         Sampling(wanted=wanted, sample_us=1000, source="cupti") as counters,
         Sampling(wanted=wanted, source="gpm") as gpm,
     ):
+        gpm.for_s(2)  # its looks close in on when a period ends
         answer = loads.run("switch", 130_000, 6.0)
         counters.over(answer), gpm.over(answer)
         theirs, ours = gpm.samples(), counters.samples()
     theirs = theirs[(theirs.start_ns > answer["start_ns"]) & (theirs.end_ns < answer["end_ns"])]
     column = gpm.metrics.counters.index(gpm.metrics.metrics[1].counters[0])
     errors = {}
-    for lag_ms in range(-20, 21, 2):
+    for lag_ms in range(-60, 61, 2):
         shifted = theirs.start_ns + lag_ms * 1_000_000, theirs.end_ns + lag_ms * 1_000_000
         same = [window(ours, counters.metrics, int(a), int(b)).percent("gr") for a, b in zip(*shifted, strict=True)]
         errors[lag_ms] = float(np.abs(np.array(same) - theirs.values[:, column]).mean())
+    best_ms = min(errors, key=errors.__getitem__)
     lengths_ms = (theirs.end_ns - theirs.start_ns) / 1e6
-    note("gpm timing", errors=errors, samples=len(theirs), lengths_ms=[lengths_ms.min(), lengths_ms.max()])
+    note("gpm timing", best_ms=best_ms, errors=errors, samples=len(theirs), lengths_ms=lengths_ms.tolist())
     assert len(theirs) > 50
-    assert errors[0] < 4 and min(errors, key=errors.__getitem__) in range(-6, 7)
+    assert errors[best_ms] < 1.5 and abs(best_ms) <= KNOWN_TO_MS
 
 
 def test_a_gpu_whose_counters_are_owned_is_shown_by_gpm(loads: Loads) -> None:

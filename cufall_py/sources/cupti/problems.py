@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from cufall_py.devices import Device
 from cufall_py.errors import CountersDenied, CountersOwned, LibraryProblem, SourceError, Unsupported
+from cufall_py.host_files import admin_only, container
 
 from .protocol import CuptiError
 
-DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+T = TypeVar("T")
 OWNED = (
     "another profiler holds its counters (DCGM: dcgmi profile --pause; else nsys, ncu, a torch profiler "
     "or another cufall); try again when it is gone"
@@ -26,13 +29,13 @@ PLATFORMS = {
 }
 
 
-def explain(error: CuptiError, device: Device, kernel: str = os.uname().release) -> SourceError:
+def explain(error: CuptiError, device: Device, kernel: str = os.uname().release, root: Path = Path("/")) -> SourceError:
     """The error that a failed CUPTI call on this GPU means."""
     gpu = f"GPU {device.ordinal} ({device.name})"
     if error.status == "INSUFFICIENT_PRIVILEGES" and "microsoft" in kernel.lower():  # no privilege helps there
         return explain(CuptiError(error.call, "WSL_DEVICE_NOT_SUPPORTED"), device)
     if error.status == "INSUFFICIENT_PRIVILEGES":
-        return CountersDenied(f"{gpu}: {denied(_admin_only())}")
+        return CountersDenied(f"{gpu}: {denied(root)}")
     if error.status in ("HARDWARE_BUSY", "INVALID_OPERATION"):
         return CountersOwned(f"{gpu}: {OWNED}")
     if error.status in PLATFORMS:
@@ -44,22 +47,21 @@ def explain(error: CuptiError, device: Device, kernel: str = os.uname().release)
     return SourceError(f"{gpu}: CUPTI's {error.call} failed with {error.status}")
 
 
-def denied(admin_only: bool | None) -> str:
+def denied(root: Path) -> str:
     """Why the counters are kept from this process, and the way out that applies here."""
-    in_container = Path("/.dockerenv").exists() or "KUBERNETES_SERVICE_HOST" in os.environ
+    in_container = _told(lambda: container(root, os.environ))
     here = "start the container with --cap-add SYS_ADMIN and as root" if in_container else "run as root"
     for_good = "set the driver option NVreg_RestrictProfilingToAdminUsers=0 on the host"
-    known = {True: " (RmProfilingAdminOnly is 1)", False: " (though RmProfilingAdminOnly is 0)"}
+    known: dict[bool | None, str] = {True: " (RmProfilingAdminOnly is 1)", False: " (though RmProfilingAdminOnly is 0)"}
     return (
-        f"the driver keeps the counters from this user{known[admin_only] if admin_only is not None else ''}; "
+        f"the driver keeps the counters from this user{known.get(_told(lambda: admin_only(root)), '')}; "
         f"{here}, or for good: {for_good}"
     )
 
 
-def _admin_only() -> bool | None:
+def _told(fact: Callable[[], T]) -> T | None:
+    """None where the files of this machine do not tell."""
     try:
-        lines = DRIVER_PARAMETERS.read_text().splitlines()
-    except OSError:
+        return fact()
+    except (OSError, ValueError, KeyError):
         return None
-    values = [line.split(":")[1].strip() for line in lines if line.startswith("RmProfilingAdminOnly")]
-    return values[0] != "0" if values else None

@@ -14,6 +14,7 @@ from cufall_py.plan import Plan
 from cufall_py.resolve import chip_note, resolve
 from cufall_py.samples import TOO_LONG_NS, Even, Samples, Tally
 from cufall_py.sources import Opened
+from cufall_py.verified import here
 
 from . import loader
 from .problems import explain
@@ -89,7 +90,7 @@ class CuptiSource:
     def _open(self) -> Opened:
         chip = self._pm.enable()
         self._metrics = self._scheduled(resolve(self.plan.wanted, chip), chip)
-        self._notes += filter(None, [chip_note(self.plan.wanted, chip)])
+        self._notes += filter(None, [chip_note(self.plan.wanted, chip, here(chip))])
         libraries = loader.mapped()
         loader.let_go_of_target()  # before the hardware buffer is taken, so that both are never held at once
         self._start()

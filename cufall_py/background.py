@@ -1,0 +1,127 @@
+"""A session beside a program: a thread takes what is sampled, while the program names and measures its own time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from .errors import UsageError
+from .measured import Measured
+from .outline import REGION_BEGIN, REGION_END
+from .plan import Plan
+from .samples import Samples
+from .session import Cost, Session
+
+WAIT_S = 1.0
+"""How much longer than two decodes the samples of a stretch of time are waited for after its end."""
+
+
+class BackgroundSession:
+    """Samples the GPUs of a plan until closed. Use as a context manager, and from any thread.
+
+    All that it does is done in one thread of its own, which sleeps in between. `say`, which that thread calls, gets
+    each line a person should read. With `record`, every sample goes to that file, too, which is written over.
+
+    Raises as Session does, and CufallError for a file that cannot be written.
+    """
+
+    def __init__(self, plan: Plan = Plan(), say: Callable[[str], None] = lambda line: None, record: str = "") -> None:
+        self._plan, self._say, self._record = plan, say, record
+        self._lock, self._measured = threading.Lock(), list[Measured]()
+        self._begun, self._ending = threading.Event(), threading.Event()
+        self._session: Session | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="cufall", daemon=True)
+        self._thread.start()
+        self._begun.wait()
+        self._check()
+
+    @contextmanager
+    def region(self, name: str, text: str = "") -> Iterator[Measured]:
+        """Measure the time within, also as a region of the recording, if there is one.
+
+        Regions may nest and repeat. Raises UsageError for an empty name, and what ended the session if it has ended.
+        """
+        session = self._check()
+        if not name.strip():
+            raise UsageError("a region needs a name")
+        with self._lock:
+            begin_ns = time.time_ns()
+            wait_s = WAIT_S + 2 * self._plan.decode_ns / 1e9
+            measured = Measured(name, session.opened, begin_ns, lambda gpu: session.gpus[gpu].live, wait_s)
+            self._measured.append(measured)
+        session.mark(REGION_BEGIN, begin_ns, name=name, text=text)
+        try:
+            yield measured
+        finally:
+            end_ns = time.time_ns()
+            measured.end(end_ns)
+            session.mark(REGION_END, end_ns, name=name)
+
+    def close(self) -> Cost:
+        """End sampling and the recording, and give the counters back; what it took. May be called more than once.
+
+        Raises what ended the session before, CufallError if the recording could not be ended, InvalidMeasurement
+        if a GPU gave nothing, or nothing at the end.
+        """
+        self._end()
+        session = self._check()
+        session.check()
+        return session.cost()
+
+    def __enter__(self) -> BackgroundSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        if self._error and not error:
+            raise self._error
+
+    def _end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _check(self) -> Session:
+        if self._error:
+            raise self._error
+        assert self._session
+        return self._session
+
+    def _run(self) -> None:
+        """Of the thread, whose processor time is what the session takes of this process."""
+        try:
+            with Session(self._plan, self._say, self._take, cpu_s=time.thread_time) as session:
+                self._session = session
+                if self._record:
+                    session.record(self._record, force=True)
+                self._begun.set()
+                for _ in session.frames(tick=self._tick):
+                    self._tick()
+        except _Enough:
+            pass
+        except BaseException as error:  # told to whoever asks next
+            self._error = error
+        finally:
+            self._begun.set()
+            for measured in self._measured:
+                measured.give_up()
+
+    def _tick(self) -> None:
+        if self._ending.is_set():
+            raise _Enough
+
+    def _take(self, gpu: int, samples: Samples) -> None:
+        assert self._session
+        with self._lock:
+            self._measured = [measured for measured in self._measured if not measured.complete]
+            for measured in self._measured:
+                measured.add(gpu, samples, self._session.opened[gpu].metrics)
+
+
+class _Enough(Exception):
+    """It was closed."""

@@ -1,0 +1,283 @@
+"""One page over HTTP within a time limit, and each way in which that fails told in one line."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+from cufall_py.errors import CufallError, UsageError
+
+from .known import PATHS
+
+MOST_BYTES = 16 << 20
+"""A page with more is no engine's: a large server's has a few hundred kB."""
+MOST_REDIRECTS = 3
+CUT_SHORT = "the answer was cut short"
+_PIECE = 1 << 16
+_TLS_ALERTS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
+
+
+class EndpointProblem(CufallError):
+    """An endpoint gave no page of metrics: its text says which endpoint, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A page and when it was asked for and had, by the clock that is never set and by Unix time."""
+
+    text: str
+    asked_ns: int
+    had_ns: int
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a page is. `paths`: to be tried in turn. `login`: sent as Authorization, never shown."""
+
+    secure: bool
+    host: str
+    port: int
+    paths: tuple[str, ...]
+    login: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The address for a person, without anything secret."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}"
+
+
+def endpoint(url: str, key: str = "") -> Endpoint:
+    """From what a user gives: `http://host:port`, with a path or without, or just `host:port`.
+
+    `key`: an API key, sent as a bearer token; a URL may have `user:password@`. Raises UsageError.
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{url}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise UsageError(f"{_without_login(url)}: an address is http://HOST:PORT, with a path if it is not /metrics")
+    secure = parts.scheme == "https"
+    return Endpoint(secure, parts.hostname, port or (443 if secure else 80), _paths(parts), _login(parts, key))
+
+
+def fetch(where: Endpoint, path: str, limit_s: float) -> Answer:
+    """One page. Raises EndpointProblem, no later than about `limit_s` after the call."""
+    for _ in range(MOST_REDIRECTS + 1):
+        answer, redirect = _ask(where, path, limit_s)
+        if answer:
+            return answer
+        path = _followed(where, path, redirect)
+    raise EndpointProblem(f"{where.shown}{path}: it redirects in circles")
+
+
+def _paths(parts: SplitResult) -> tuple[str, ...]:
+    if parts.path.rstrip("/") in ("", "/v1"):
+        return PATHS
+    return (parts.path + (f"?{parts.query}" if parts.query else ""),)
+
+
+def _login(parts: SplitResult, key: str) -> str:
+    if key:
+        return f"Bearer {key}"
+    if parts.username is None:
+        return ""
+    plain = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + base64.b64encode(plain.encode()).decode()
+
+
+def _without_login(url: str) -> str:
+    return url.rpartition("@")[2]
+
+
+def _followed(where: Endpoint, path: str, redirect: str) -> str:
+    """Where a redirect leads on the same server; another one is not asked, for a key may go with it."""
+    try:
+        to = urlsplit(urljoin(f"{where.shown}{path}", redirect))
+        secure, port = to.scheme == "https", to.port
+    except ValueError:
+        raise EndpointProblem(f"{where.shown}{path}: it redirects to what is no address") from None
+    if (secure, to.hostname, port or (443 if secure else 80)) != (where.secure, where.host, where.port):
+        raise EndpointProblem(
+            f"{where.shown}{path}: it redirects to {to.scheme}://{_without_login(to.netloc)}{to.path}, another server; "
+            "give that address if it is meant"
+        )
+    return to.path + (f"?{to.query}" if to.query else "")
+
+
+def _ask(where: Endpoint, path: str, limit_s: float) -> tuple[Answer | None, str]:
+    """The page, or where it redirects to."""
+    shown, limit = f"{where.shown}{path}", _Limit()
+    connection = _connection(where, limit_s)
+    with closing(connection), limit.of(limit_s), _told(shown, limit_s, limit):
+        connection.connect()
+        limit.socket = connection.sock
+        asked_ns = time.monotonic_ns()
+        connection.request("GET", path, headers=_headers(where))
+        with connection.getresponse() as response:
+            limit.answered = True
+            if 300 <= response.status < 400:
+                return None, response.getheader("Location") or ""
+            if response.status != 200:
+                raise EndpointProblem(f"{shown}: {_status(response.status)}")
+            body = _body(response, shown)
+        had_ns, now_ns = time.monotonic_ns(), time.time_ns()
+        return Answer(_text(response, body, shown), asked_ns, had_ns, now_ns - (had_ns - asked_ns) // 2), ""
+
+
+def _connection(where: Endpoint, limit_s: float) -> http.client.HTTPConnection:
+    if where.secure:
+        return http.client.HTTPSConnection(
+            where.host, where.port, timeout=limit_s, context=ssl.create_default_context()
+        )
+    return http.client.HTTPConnection(where.host, where.port, timeout=limit_s)
+
+
+def _headers(where: Endpoint) -> dict[str, str]:
+    # plain text, for what engines give as OpenMetrics has names that do not fit their types
+    headers = {"Accept": "text/plain; version=0.0.4", "Accept-Encoding": "gzip", "Connection": "close"}
+    return {**headers, "Authorization": where.login} if where.login else headers
+
+
+class _Limit:
+    """Closes the `socket` under whoever waits for it once the time is over: each read alone may keep its limit.
+
+    The connection does not do: it gives its socket away to the response.
+    """
+
+    def __init__(self) -> None:
+        self.socket: socket.socket | None = None
+        self.passed = self.answered = False
+
+    @contextmanager
+    def of(self, seconds: float) -> Iterator[None]:
+        timer = threading.Timer(seconds, self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _cut(self) -> None:
+        self.passed = True
+        if self.socket:
+            try:
+                socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended meanwhile
+
+
+@contextmanager
+def _told(shown: str, limit_s: float, limit: _Limit) -> Iterator[None]:
+    """Whatever goes wrong below HTTP, in cufall's words."""
+    try:
+        yield
+    except (EndpointProblem, OSError, http.client.HTTPException, ValueError) as error:
+        if limit.passed or isinstance(error, TimeoutError):
+            raise EndpointProblem(f"{shown}: no whole answer within {limit_s:g} s") from None
+        if isinstance(error, EndpointProblem):
+            raise
+        raise EndpointProblem(f"{shown}: {_why(error, limit.answered)}") from None
+
+
+def _why(error: Exception, answered: bool) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted here ({error.verify_message}); name its CA in SSL_CERT_FILE"
+    if isinstance(error, ssl.SSLError):
+        return "it speaks no TLS; try http://" if error.reason in _TLS_ALERTS else f"TLS failed ({error.reason})"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there; is the server up, and is this its port?"
+    if isinstance(error, socket.gaierror):
+        return "there is no such host"
+    if isinstance(error, (http.client.IncompleteRead, ConnectionError)):
+        return CUT_SHORT if answered else "the connection was closed without an answer; does it want https:// ?"
+    if isinstance(error, (http.client.InvalidURL, UnicodeError)):
+        return "that is no address"
+    if isinstance(error, http.client.HTTPException):
+        return "what answers there speaks no HTTP; does it want https:// ?"
+    return str(error.strerror or error) if isinstance(error, OSError) else str(error)
+
+
+def _status(status: int) -> str:
+    if status in (401, 403, 407):
+        return f"it wants a key (HTTP {status}); give the one that clients use"
+    if status == 404:
+        return (
+            "there is no such page (HTTP 404); SGLang has it with --enable-metrics, llama.cpp with --metrics, "
+            "TensorRT-LLM at /prometheus/metrics with return_perf_metrics"
+        )
+    return f"the server answers HTTP {status}"
+
+
+def _body(response: http.client.HTTPResponse, shown: str) -> bytes:
+    pieces, length = list[bytes](), 0
+    while piece := response.read(_PIECE):
+        pieces.append(piece)
+        length += len(piece)
+        if length > MOST_BYTES:
+            raise _too_large(shown)
+    if response.length:
+        raise EndpointProblem(f"{shown}: {CUT_SHORT}")
+    return b"".join(pieces)
+
+
+def _too_large(shown: str) -> EndpointProblem:
+    return EndpointProblem(f"{shown}: the page is larger than {MOST_BYTES >> 20} MiB, so it is not read")
+
+
+def _text(response: http.client.HTTPResponse, body: bytes, shown: str) -> str:
+    if response.getheader("Content-Encoding", "").lower() in ("gzip", "x-gzip"):
+        body = _unpacked(body, shown)
+    text = body.decode("utf-8", errors="replace")
+    if problem := _no_page(text, response.getheader("Content-Type", "")):
+        raise EndpointProblem(f"{shown}: {problem}")
+    return text
+
+
+def _unpacked(body: bytes, shown: str) -> bytes:
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacking.decompress(body, MOST_BYTES + 1)
+    except zlib.error:
+        raise EndpointProblem(f"{shown}: the answer is damaged (gzip)") from None
+    if len(plain) > MOST_BYTES:
+        raise _too_large(shown)
+    if not unpacking.eof:
+        raise EndpointProblem(f"{shown}: {CUT_SHORT}")
+    return plain
+
+
+def _no_page(text: str, content_type: str) -> str:
+    """Why this is no page of metrics; nothing if it may be one."""
+    begins = text.lstrip()[:1]
+    if not begins:
+        return "the page is empty; is it vLLM with --disable-log-stats?"
+    if begins == "<":
+        return "this is a web page, not metrics; is it the engine's port?"
+    if begins in "{[" and _is_json(text):
+        return "this is JSON, not metrics; TensorRT-LLM has those at /prometheus/metrics"
+    if not text.endswith("\n") or ("openmetrics" in content_type.lower() and not text.rstrip().endswith("# EOF")):
+        return CUT_SHORT
+    return ""
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
