@@ -16,6 +16,8 @@ from .evidence import INPUTS
 Floats = NDArray[np.float64]
 IDLE_SAMPLE = 0.01
 """A sample in which the engine was active for less than this had nothing: the edge of `idle`."""
+SLOT_NS = 1_000_000
+"""Samples shorter than this are looked at together for that: between kernels that a host launches lies less."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class FrameTotals:
     """Frames in which something was measured: `number` x `frame_ns` is the start of each, (f,).
 
     `totals` (f, counters + 1): each counter's sum, and last the covered nanoseconds. A sample that straddles an edge
-    counts on both sides of it by its share. `gap_ns` (f,): the time without any work in samples that also had some, NaN
-    where `gr` is not among the metrics.
+    counts on both sides of it by its share. `gap_ns` (f,): the time without any work in samples (of a slot together, if
+    they are shorter) that also had some, NaN where `gr` is not among the metrics.
     """
 
     frame_ns: int
@@ -63,7 +65,7 @@ def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTo
     into, after = np.searchsorted(numbers, first[begins]), np.searchsorted(numbers, last[across])
     share = (samples.end_ns[across] - last[across] * frame_ns) / length_ns[across]
     columns = metrics.columns(samples.values, length_ns)
-    columns.append(_gaps(columns, metrics))
+    columns.append(_gaps(samples.start_ns, columns, metrics))
     totals = np.zeros((len(numbers), len(columns)))
     for k, column in enumerate(columns if len(samples) else ()):
         own, later = column.copy(), column[across] * share
@@ -73,16 +75,20 @@ def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTo
     return FrameTotals(frame_ns, numbers, totals[:, :-1], totals[:, -1])
 
 
-def _gaps(columns: Sequence[Floats], metrics: MetricSet) -> Floats:
-    """(n,) of samples in columns: the nanoseconds in which the engine had nothing, 0 where it had nothing all along."""
+def _gaps(start_ns: Ints, columns: Sequence[Floats], metrics: MetricSet) -> Floats:
+    """(n,) of samples in columns: the nanoseconds without any work, 0 where there was none for longer."""
     length_ns = columns[-1]
     at = next((k for k, metric in enumerate(metrics.metrics) if metric.label == "gr" and not metric.absent), -1)
-    if at < 0:
+    if at < 0 or not len(length_ns):
         return np.full(len(length_ns), np.nan)
     *read, elapsed = metrics.columns_of(at)
     with np.errstate(divide="ignore", invalid="ignore"):
         active = sum(columns[k] for k in read) / (metrics.metrics[at].peak * columns[elapsed])
-    return np.where(active < IDLE_SAMPLE, 0.0, (1 - np.minimum(active, 1.0)) * length_ns)
+    active = np.minimum(active, 1.0)
+    begins = np.flatnonzero(np.diff(start_ns // SLOT_NS, prepend=-1))
+    in_slot = np.add.reduceat(active * length_ns, begins) / np.add.reduceat(length_ns, begins)
+    idle = np.repeat(in_slot < IDLE_SAMPLE, np.diff(begins, append=len(start_ns)))
+    return np.where(idle, 0.0, (1 - active) * length_ns)
 
 
 def _frames(samples: Samples, frame_ns: int) -> tuple[Ints, Ints]:
