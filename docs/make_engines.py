@@ -64,7 +64,8 @@ newest reading: what is old does not look like now.
 What a page does not say is absent, never 0, and each value has the name of the metric that it came from. Several
 engines behind one page (data-parallel ranks, models) are added up, ratios and estimates a GPU averaged. Ranks that
 tell the same number again (SGLang's `tp_rank`, `pp_rank`, `moe_ep_rank`) count once, by the lowest. Counters go
-before gauges.
+before gauges. A counter told apart by a label has no series for what it never counted: where its other labels are
+there, that is 0.
 
 | quantity | kind | unit | |
 |---|---|---|---|

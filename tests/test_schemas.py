@@ -68,7 +68,11 @@ def rich(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "--raw", "--devices 0", "--region busy", "--metric gr__cycles_elapsed.max --raw"]
+    "words",
+    [
+        *("", "--raw", "--devices 0", "--region busy", "--metric gr__cycles_elapsed.max --raw"),
+        *("--ceiling", "--active-params 1B --batch 4 --tp 2"),
+    ],
 )
 def test_a_report(tmp_path: Path, capfd: pytest.CaptureFixture[str], words: str) -> None:
     files = [rich(tmp_path / "rich.cufall"), phases(tmp_path / "one.cufall")]

@@ -61,7 +61,7 @@ def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTo
     samples = _cut(_measured(samples), frame_ns)
     first, last, length_ns = *_frames(samples, frame_ns), samples.end_ns - samples.start_ns
     begins, across = np.flatnonzero(np.diff(first, prepend=-1)), np.flatnonzero(last > first)
-    numbers = np.union1d(first[begins], last[across])
+    numbers = _apart(np.sort(np.concatenate([first[begins], last[across]])))
     into, after = np.searchsorted(numbers, first[begins]), np.searchsorted(numbers, last[across])
     share = (samples.end_ns[across] - last[across] * frame_ns) / length_ns[across]
     columns = metrics.columns(samples.values, length_ns)
@@ -94,6 +94,11 @@ def _gaps(start_ns: Ints, columns: Sequence[Floats], metrics: MetricSet) -> Floa
 def _frames(samples: Samples, frame_ns: int) -> tuple[Ints, Ints]:
     """The number of the frame that each begins in, and of the one that it ends in."""
     return samples.start_ns // frame_ns, (samples.end_ns - 1) // frame_ns
+
+
+def _apart(numbers: Ints) -> Ints:
+    """Each of numbers in order once."""
+    return numbers[np.flatnonzero(np.diff(numbers, prepend=-1))]
 
 
 def _measured(samples: Samples) -> Samples:
