@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .analysis.evidence import INPUTS
-from .analysis.summary import Subject, Summarizer, Summary
+from .analysis.groups import Group, alike, grouped, positions
+from .analysis.summary import WHOLE, Subject, Summarizer, Summary
 from .analysis.verdict_scopes import Judging, ScopeVerdicts
+from .analysis.verdict_windows import WindowVerdict
 from .devices import select
 from .errors import CufallError, UsageError
 from .metrics import MetricSet
@@ -37,13 +42,15 @@ class Report:
     whole: bool
     versions: dict[str, str]
     judging: Judging = Judging()
+    groups: tuple[Group, ...] = ()
 
 
 class Reading:
     """A recording as it is to be reported: chosen GPUs, metrics and part. What `wanted` leaves empty is as recorded.
 
     `also` names metrics that are wanted besides if there are counters of them; `lacking` has why there are none, by
-    name. `say` gets each line a person should read; `judging` says how verdicts are given.
+    name. `say` gets each line a person should read; `judging` says how verdicts are given;
+    `groups` which GPUs, by CUDA's numbers, are looked at together: none if None, those that behave alike if empty.
 
     Raises CufallError for a file that cannot be read, UsageError for what it cannot be asked for.
     """
@@ -58,6 +65,7 @@ class Reading:
         *,
         also: Sequence[str] = (),
         judging: Judging = Judging(),
+        groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.path, self._recording, self._judging = str(path), Recording(path, say), judging
         recorded = self._recording.opened
@@ -75,6 +83,7 @@ class Reading:
             [gpu.metrics.counters.index(name) for name in metrics.counters]
             for gpu, metrics in zip(gpus, sets, strict=True)
         ]
+        self._groups = None if groups is None else positions(groups, [d.ordinal for d in chosen])
         self._verdict_sets = [verdict_metrics(Recorded(gpu)) for gpu in gpus]
         self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
@@ -117,7 +126,8 @@ class Reading:
             for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
         }
         summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded)
-        verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self._judging)
+        kept = [] if self._groups is None else [WHOLE]
+        verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self._judging, kept)
         for read in self._chosen():
             verdicts.add(read.gpu, read.samples)
             rows = self._asked(read)
@@ -127,7 +137,15 @@ class Reading:
         found = verdicts.verdicts({scope.name: scope.wanted_s for scope in summary.scopes})
         judged = replace(summary, verdicts=found)
         whole, versions = self._recording.whole, self._recording.versions
-        return Report(self.path, self.opened, judged, whole, versions, self._judging)
+        groups = self._grouped(verdicts.codes(WHOLE), found[WHOLE]) if kept else []
+        return Report(self.path, self.opened, judged, whole, versions, self._judging, tuple(groups))
+
+    def _grouped(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict]) -> list[Group]:
+        groups: Mapping[str, Sequence[int]] = self._groups or {}
+        if not groups:
+            found = alike([window.shares for window in windows], [window.means for window in windows])
+            groups = {f"auto-{k + 1}": gpus for k, gpus in enumerate(found)}
+        return grouped(codes, groups, self._judging.frame_ns)
 
     def _events(self) -> tuple[list[Event], list[Event], Span | None]:
         """Those of regions, NVML's reasons, and from when to when there were any."""

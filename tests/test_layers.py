@@ -90,14 +90,16 @@ LAYERS: dict[str, str] = {
     "analysis.decision_table": "errors analysis.evidence",
     "analysis.verdict": "analysis.decision_table analysis.evidence",
     "analysis.verdict_frames": "metrics samples analysis.evidence",
-    "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.verdict analysis.verdict_frames",
+    "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.evidence analysis.verdict "
+    "analysis.verdict_frames",
     "analysis.phase_lag": "",
     "analysis.groups": "errors analysis.decision_table analysis.phase_lag",
-    "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_windows",
-    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict_frames "
+    "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
-    "report": "analysis.* analysis.evidence devices errors metrics outline part readings recorded_metrics "
-    "recording_reader resolve samples sources spans saying",
+    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
+    "analysis.verdict_windows",
+    "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors metrics outline "
+    "part readings recorded_metrics recording_reader resolve samples sources spans saying",
     "requirements": "analysis.* analysis.decision_table errors presets",
     "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
     "analysis.limits": "errors",
@@ -134,7 +136,8 @@ LAYERS: dict[str, str] = {
     "views.html_report": "metrics outline pyramid samples spans",
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
-    "views.summary": "analysis.* judgements metrics report views.* views.verdict",
+    "views.groups": "analysis.groups views.*",
+    "views.summary": "analysis.* judgements metrics report views.* views.groups views.verdict",
     "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
     "views.verification": "verify.checks views.*",
     "export.*": "frames metrics samples sources",
@@ -142,8 +145,8 @@ LAYERS: dict[str, str] = {
     "export.headroom": "headroom",
     "export.github": "judgements views.summary",
     "export.junit": "judgements report views.summary",
-    "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.verdict_windows judgements report "
-    "cufall_py",
+    "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.groups analysis.verdict_windows "
+    "judgements report cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",

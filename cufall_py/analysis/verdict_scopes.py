@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,8 @@ from cufall_py.outline import forward
 from cufall_py.samples import Samples
 from cufall_py.spans import Span
 
-from .decision_table import TABLE, DecisionTable
+from .decision_table import TABLE, UNKNOWN, DecisionTable
+from .verdict import Verdicts
 from .verdict_frames import FrameTotals, frame_totals
 from .verdict_windows import Classifier, WindowVerdict
 from .windows import Windows
@@ -32,17 +34,30 @@ class Judging:
 class ScopeVerdicts:
     """Takes samples as they come; `scopes` are the times of each window, of which samples wholly inside count.
 
-    `sets`: of each GPU, the metrics that verdicts can rest on, made of the columns of its samples.
+    `sets`: of each GPU, the metrics that verdicts can rest on, made of the columns of its samples. `kept` are the
+    scopes of which the verdict of every frame is kept: a byte a frame and GPU, and eight for its number.
     """
 
     def __init__(
-        self, sets: Sequence[MetricSet], scopes: Mapping[str, Sequence[Span]], judging: Judging = Judging()
+        self,
+        sets: Sequence[MetricSet],
+        scopes: Mapping[str, Sequence[Span]],
+        judging: Judging = Judging(),
+        kept: Collection[str] = (),
     ) -> None:
         self._windows = {name: Windows(spans) for name, spans in scopes.items()}
-        frame_ns, table = judging.frame_ns, judging.table
-        self._sets, self._frame_ns = sets, frame_ns
-        self._classifiers = [{name: Classifier(metrics, frame_ns, table) for name in scopes} for metrics in sets]
+        self._kept = {name: FrameCodes(len(sets)) for name in kept}
+        self._sets, self._judging = sets, judging
+        self._classifiers = [
+            {name: self._classifier(metrics, gpu, name) for name in scopes} for gpu, metrics in enumerate(sets)
+        ]
         self._newest_ns = [0] * len(sets)
+
+    def _classifier(self, metrics: MetricSet, gpu: int, name: str) -> Classifier:
+        frame_ns, table = self._judging.frame_ns, self._judging.table
+        if name not in self._kept:
+            return Classifier(metrics, frame_ns, table)
+        return Classifier(metrics, frame_ns, table, partial(self._kept[name].add, gpu))
 
     def add(self, gpu: int, samples: Samples) -> None:
         """Take the next samples of the GPU at this position; those that begin before others ended are left out."""
@@ -57,7 +72,7 @@ class ScopeVerdicts:
         for name, windows in self._windows.items():
             whole = windows.overlap_ns(samples.start_ns, samples.end_ns) == length_ns
             if whole.all():
-                of_all = of_all or frame_totals(samples, self._sets[gpu], self._frame_ns)
+                of_all = of_all or frame_totals(samples, self._sets[gpu], self._judging.frame_ns)
                 self._classifiers[gpu][name].add_frames(of_all)
             elif whole.any():
                 self._classifiers[gpu][name].add(samples[_rows(whole)])
@@ -68,6 +83,32 @@ class ScopeVerdicts:
             name: tuple(of[name].verdict(1e9 * seconds) for of in self._classifiers)
             for name, seconds in wanted_s.items()
         }
+
+    def codes(self, name: str) -> NDArray[np.int8]:
+        """(frames, gpus) the verdicts of a kept scope; after `verdicts`."""
+        return self._kept[name].codes()
+
+
+class FrameCodes:
+    """The verdict of every frame of several GPUs."""
+
+    def __init__(self, gpus: int) -> None:
+        self._numbers: list[list[NDArray[np.int64]]] = [[] for _ in range(gpus)]
+        self._codes: list[list[NDArray[np.int8]]] = [[] for _ in range(gpus)]
+
+    def add(self, gpu: int, frames: FrameTotals, verdicts: Verdicts) -> None:
+        self._numbers[gpu].append(frames.numbers)
+        self._codes[gpu].append(verdicts.classes)
+
+    def codes(self) -> NDArray[np.int8]:
+        """(frames, gpus) of all frames in which any GPU was measured, in order; unknown where one was not."""
+        numbers = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in self._numbers]
+        every = np.unique(np.concatenate([np.zeros(0, np.int64), *numbers]))
+        out = np.full((len(every), len(numbers)), UNKNOWN, np.int8)
+        for gpu, found in enumerate(numbers):
+            if len(found):
+                out[np.searchsorted(every, found), gpu] = np.concatenate(self._codes[gpu])
+        return out
 
 
 def _rows(chosen: NDArray[np.bool_]) -> slice | NDArray[np.bool_]:

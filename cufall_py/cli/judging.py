@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cufall_py.requirements import Requirement
     from cufall_py.resolve import Wanted
 
+    Groups = Mapping[str, tuple[int, ...]]
+    """CUDA numbers of the GPUs of each that `--group` names."""
     Found = Sequence[tuple[Report, Sequence[Judgement]]]
     """Of each recording: what it comes to, and what its requirements do."""
 
@@ -81,11 +83,11 @@ def meaning_of(code: int) -> str:
     return MEANINGS.get(code, f"ended by signal {code - 128}")
 
 
-def requirements_from(texts: Sequence[str]) -> list[Requirement]:
-    """Raises UsageError for the first that is none."""
+def requirements_from(texts: Sequence[str], groups: Groups | None = None) -> list[Requirement]:
+    """`groups`: those that `group=` can name. Raises UsageError for the first that is none."""
     from cufall_py.requirements import parse
 
-    return [parse(text) for text in texts]
+    return [parse(text, groups or {}) for text in texts]
 
 
 @contextmanager
@@ -147,6 +149,7 @@ def reading_of(
     part: Part | None = None,
     judging: Judging | None = None,
     also: Sequence[str] = (),
+    groups: Groups | None = None,
 ) -> Reading:
     """The recording as it is to be reported, with what the requirements need. Raises UsageError for one that cannot be
     asked of it."""
@@ -157,7 +160,8 @@ def reading_of(
     from cufall_py.resolve import Wanted
 
     names, verdicts = dict.fromkeys((*metrics_in(requirements), *also)), judging or Judging()
-    reading = Reading(file, wanted or Wanted(()), devices, part or Part(), say, also=tuple(names), judging=verdicts)
+    chosen = (wanted or Wanted(()), devices, part or Part())
+    reading = Reading(file, *chosen, say, also=tuple(names), judging=verdicts, groups=groups)
     for requirement in requirements:
         check(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
     return reading

@@ -34,7 +34,7 @@ from .judging import (
 from .live import live
 from .options import RecordingPath, option, wanted_from, with_options
 from .places import READ, RESULT, check_places, write_text
-from .verdicts import OPTIONS as VERDICTS, judging_from
+from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from
 
 if TYPE_CHECKING:
     from cufall_py.headroom import Question
@@ -71,7 +71,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@with_options(*VERDICTS, *ceiling.OPTIONS, *JUDGING)
+@with_options(*VERDICTS, GROUPS, *ceiling.OPTIONS, *JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
@@ -89,7 +89,8 @@ report.params[1:1] = [_chosen(param) for param in live.params if param.name in C
 
 
 def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
-    requirements, question = requirements_from(options["require"]), ceiling.question_from(options)
+    requirements = requirements_from(options["require"], groups_from(options))
+    question = ceiling.question_from(options)
     _check_outputs(files, options, bool(requirements))
     end_in_order()
     readings = [_reading(file, options, requirements, question) for file in files]
@@ -133,8 +134,9 @@ def _reading(
     from cufall_py.part import Part
 
     part = Part(options["begin"], options["end"], options["region"])
-    also, judging = ceiling.metrics_of(question), judging_from(options)
-    return reading_of(file, requirements, wanted_from(options, ()), options["devices"], part, judging, also)
+    also, judging, groups = ceiling.metrics_of(question), judging_from(options), groups_from(options)
+    wanted = wanted_from(options, ())
+    return reading_of(file, requirements, wanted, options["devices"], part, judging, also, groups)
 
 
 def _read(

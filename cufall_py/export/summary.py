@@ -12,6 +12,7 @@ from cufall_py import __version__
 from cufall_py.analysis.advice import advice
 from cufall_py.analysis.bins import RELATIVE_RESOLUTION, RESOLUTION
 from cufall_py.analysis.decision_table import spelt
+from cufall_py.analysis.groups import Group
 from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import Scope
 from cufall_py.analysis.verdict_windows import WindowVerdict
@@ -46,7 +47,30 @@ def _recording(report: Report, judgements: Sequence[Judgement]) -> dict[str, Any
         "metrics": [_metric(report, k) for k in range(len(summary.metrics))],
         "verdicts": {"frame_ms": report.judging.frame_ns / 1e6, "table": report.judging.table.to_json()},
         "scopes": [_scope(report, scope) for scope in summary.scopes],
+        "groups": [_group(report, group) for group in report.groups],
         "requirements": [judged(judgement) for judgement in judgements],
+    }
+
+
+def _group(report: Report, group: Group) -> dict[str, Any]:
+    found, ordinals = group.across, [report.opened[k].device.ordinal for k in group.positions]
+    shares = {"work": found.work, "idle": found.idle, "waiting": found.waiting}
+    shares |= {"bubble": found.bubble, "alone": found.alone}
+    lags = {"lag_s": [lag.frames for lag in group.lags], "lag_error_s": [lag.error for lag in group.lags]}
+    return {
+        "name": group.name,
+        "frames": found.frames,
+        "all_idle": _number(found.all_idle),
+        "skew": _number(found.skew),
+        "straggler": ordinals[found.straggler] if found.straggler >= 0 else None,
+        "gpus": [
+            {
+                "gpu": gpu,
+                **{name: _number(float(share[k])) for name, share in shares.items()},
+                **{name: _number(frames[k] * group.frame_ns / 1e9) for name, frames in lags.items()},
+            }
+            for k, gpu in enumerate(ordinals)
+        ],
     }
 
 

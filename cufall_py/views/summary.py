@@ -12,7 +12,7 @@ from cufall_py.judgements import HELD, MISSED, NOT_MEASURABLE, Judgement
 from cufall_py.metrics import Metric
 from cufall_py.report import Report
 
-from . import verdict
+from . import groups, verdict
 from .tables import Table, escaped, markdown, text
 
 MISSING = "--"
@@ -110,6 +110,9 @@ def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]
     yield "clocks and power", [_hardware_table(report)]
     if _has_verdicts(report):
         yield f"verdict, of frames of {report.judging.frame_ns / 1e6:g} ms", [_verdict_table(report)]
+    labels = [opened.label for opened in report.opened]
+    for group in report.groups:
+        yield f"group {groups.line(group, labels)}", [groups.table(group, labels)]
 
 
 def _metric_title(report: Report, k: int, label: str) -> str:
