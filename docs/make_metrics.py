@@ -59,7 +59,8 @@ def cost_row(cost: Cost) -> str:
 def section(family: str, table: Table) -> str:
     rows = "".join(row(name, table[name], name in VERIFIED.get(family, ())) for name in SHORT_NAMES)
     verdicts = " + ".join(f"`{name}`" for name in VERDICT_SETS[family])
-    return f"\n## {family}\n\n`--set verdict`: {verdicts}\n\n| short name | counters | elapsed | |\n|---|---|---|---|\n{rows}"
+    head = f"\n## {family}\n\n`--set verdict`: {verdicts}\n\n"
+    return f"{head}| short name | counters | elapsed | |\n|---|---|---|---|\n{rows}"
 
 
 def row(name: str, recipe: Recipe | str, verified: bool) -> str:
