@@ -111,7 +111,7 @@ def of_load(samples: Samples, metrics: MetricSet, spans: list[Span]) -> Labelled
 
 
 def inside(frames: FrameTotals, span: Span) -> FrameTotals:
-    """Those that begin and end within it; of one that was measured in part, not half."""
+    """Those that begin and end within it."""
     starts_ns = frames.numbers * frames.frame_ns
     first, last = np.searchsorted(starts_ns, [span[0], span[1] - frames.frame_ns + 1])
     return frames[slice(int(first), max(int(first), int(last)))]
@@ -188,7 +188,7 @@ def thin(path: Path, target: Path) -> None:
     )
     for item in recording.items():
         copy.add(getattr(item, "gpu", None), item)
-    copy.close(complete=True)
+    copy.close(spans[-1][1])
 
 
 def middle(span: Span) -> Span:
