@@ -56,6 +56,8 @@ class Child:
         assert self._process.stdin
         self._process.stdin.write(f"{name} {seconds}\n".encode())
         found = self._answer(self._answer_s)
+        if found.pop("ends", False):
+            self.close()
         return found or {"load": name, "failed": f"no answer; the process ended with {self._process.returncode}"}
 
     def close(self) -> None:

@@ -25,7 +25,9 @@ for line in sys.stdin:
         sys.exit(3)
     if name == "hang":
         time.sleep(60)
-    print(json.dumps({"load": name, "start_ns": 1, "end_ns": 2}), flush=True)
+    print(json.dumps({"load": name, "start_ns": 1, "end_ns": 2, "ends": name == "last"}), flush=True)
+    if name == "last":
+        time.sleep(60)
 """
 
 
@@ -121,6 +123,8 @@ def test_a_process_that_ended_or_hangs_is_begun_anew() -> None:
     try:
         assert "failed" in child.run("crash", 1)
         assert child.run("softmax", 1) == {"load": "softmax", "start_ns": 1, "end_ns": 2}
+        assert child.run("last", 1) == {"load": "last", "start_ns": 1, "end_ns": 2}
+        assert child.run("softmax", 1)["load"] == "softmax"
         child._answer_s = 0.5
         assert "failed" in child.run("hang", 1)
         child._answer_s = 5

@@ -1,8 +1,8 @@
 """The labelled loads, in a process of their own: `NAME SECONDS` on stdin, one line of JSON for each on stdout.
 
 `start_ns` and `end_ns` (Unix epoch): the GPU did that and nothing else between them, and nothing for SETTLE_S before.
-`failed`: why there was no such load; after an error of CUDA, which nothing in the process outlives, it ends. What each
-must be called is in verdict_expected.json. Needs PyTorch and transformers, and torch._scaled_mm for fp8.
+`failed`: why there was no such load; `ends`: an error of CUDA was in it, and this process does no more. What each must be
+called is in verdict_expected.json. Needs PyTorch and transformers, and torch._scaled_mm for fp8.
 """
 
 from __future__ import annotations
@@ -339,6 +339,15 @@ def answer(name: str, seconds: float) -> dict[str, Any]:
     return found
 
 
+def usable() -> bool:
+    """Whether CUDA can go on: no process outlives an error in a kernel."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        return False
+    return True
+
+
 @torch.inference_mode()
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -349,8 +358,10 @@ def main() -> None:
     answers.write(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}) + "\n")
     for line in sys.stdin:
         name, seconds = line.split()
-        answers.write(json.dumps({"load": name, **answer(name, float(seconds))}) + "\n")
-        torch.cuda.synchronize()  # raises, and ends this, after an error of CUDA
+        found = {"load": name, **answer(name, float(seconds)), "ends": not usable()}
+        answers.write(json.dumps(found) + "\n")
+        if found["ends"]:
+            return
         torch.cuda.empty_cache()
 
 
