@@ -1,8 +1,8 @@
 """The labelled loads, in a process of their own: `NAME SECONDS` on stdin, one line of JSON for each on stdout.
 
 `start_ns` and `end_ns` (Unix epoch): the GPU did that and nothing else between them, and nothing for SETTLE_S before.
-`failed`: why there was no such load; `ends`: an error of CUDA was in it, and this process does no more. What each must be
-called is in verdict_expected.json. Needs PyTorch and transformers, and torch._scaled_mm for fp8.
+`failed`: why there was no such load; `ends`: an error of CUDA was in it, and this process does no more. What each must
+be called is in verdict_expected.json. Needs PyTorch and transformers, and torch._scaled_mm for fp8.
 """
 
 from __future__ import annotations
