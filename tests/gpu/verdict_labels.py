@@ -13,7 +13,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +119,7 @@ def inside(frames: FrameTotals, span: Span) -> FrameTotals:
 
 def whole(frames: FrameTotals) -> FrameTotals:
     """Their sum as one."""
-    return FrameTotals(frames.frame_ns, np.zeros(1, np.int64), frames.totals.sum(axis=0)[None])
+    return FrameTotals.join([replace(frames, numbers=np.zeros_like(frames.numbers))])
 
 
 def _shares(names: Iterable[str]) -> dict[str, float]:
