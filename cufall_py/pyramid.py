@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from .metrics import TIME, Metric, MetricSet
 from .outline import forward
-from .recording import READINGS
 from .recording_reader import Rows
 from .samples import Floats, Fold, Ints, Samples, fold
 from .span_frames import summed_counters, within
 from .spans import Span, rounded_out
+from .thinning import READINGS
 
 BLOCK_ROWS = 65_536
 """Samples of a GPU that are folded at once."""

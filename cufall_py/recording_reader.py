@@ -16,22 +16,18 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from .arrow_file import END_MARK
+from .arrow_file import END_MARK, NUMBERS, numbers, valid
 from .errors import CufallError
+from .keep import Keep, from_json
 from .outline import Event as Event, Outline, Region, Times, outline
 from .plan import Plan
-from .recording import METADATA_KEY, NO_DEVICE, READINGS, SCHEMA
+from .recording import METADATA_KEY, NO_DEVICE, SCHEMA
 from .samples import Floats, Samples
 from .sources import Opened
+from .thinning import LEAST, MOST, READINGS
 
 Columns = dict[str, NDArray[Any]]
 Found = TypeVar("Found")
-NUMBERS: dict[str, np.dtype[Any]] = {
-    "uint16": np.dtype(np.uint16),
-    "int64": np.dtype(np.int64),
-    "float": np.dtype(np.float32),
-}
-"""By Arrow's names of the types that a recording has."""
 WITHOUT_COUNTERS = ("device", "start_ns", "end_ns", "event")
 
 
@@ -58,6 +54,8 @@ class Rows:
 class Recording:
     """A `.cufall` file. `opened` and `plan` are what it was recorded with, `versions` by what.
 
+    `keep` is what it was thinned by (keep.py), empty if it was not: then samples are longer where they are old.
+
     `whole` is False for one that was cut (or is still being written): every complete batch is read, and
     `say` gets one line about it. Positions of GPUs are those in `opened`.
 
@@ -73,6 +71,7 @@ class Recording:
             self.opened = [Opened.from_json(gpu) for gpu in document["gpus"]]
             self.plan = Plan.from_json(document["plan"])
             self.versions: dict[str, str] = document["versions"]
+            self.keep: Keep = from_json(document.get("keep", ()))
             _check_columns(schema, self.opened)
             self._names.index("event")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -92,8 +91,8 @@ class Recording:
     def rows(self) -> Iterator[Rows]:
         """The samples with NVML's readings, GPU by GPU of a whole batch: no event parts them."""
         for batch in self._batches(self._names):
-            columns = {name: _numbers(batch.column(name)) for name in self._names if name != "event"}
-            columns["device"] = np.where(_valid(batch.column("event")), NO_DEVICE, columns["device"])
+            columns = {name: numbers(batch.column(name)) for name in self._names if name != "event"}
+            columns["device"] = np.where(valid(batch.column("event")), NO_DEVICE, columns["device"])
             yield from self._rows(columns, 0, batch.num_rows)
 
     def events(self) -> Iterator[Event]:
@@ -114,7 +113,7 @@ class Recording:
         self, names: Sequence[str], rows: Callable[[Columns, int, int], Iterator[Found]]
     ) -> Iterator[Found | Event]:
         for batch in self._batches(names):
-            columns = {name: _numbers(batch.column(name)) for name in names if name != "event"}
+            columns = {name: numbers(batch.column(name)) for name in names if name != "event"}
             begin = 0
             for at in _event_rows(batch):
                 yield from rows(columns, begin, at)
@@ -134,16 +133,27 @@ class Recording:
 
     def _rows(self, columns: Columns, begin: int, end: int) -> Iterator[Rows]:
         names = [name for name in columns if name not in WITHOUT_COUNTERS]
-        numbers = np.empty((len(names), end - begin))
+        values = np.empty((len(names), end - begin))
         for k, name in enumerate(names):
-            numbers[k] = columns[name][begin:end]
+            values[k] = columns[name][begin:end]
         start_ns, end_ns = columns["start_ns"][begin:end], columns["end_ns"][begin:end]
         for gpu, rows in self._rows_by_gpu(columns, begin, end):
             at = rows - begin
-            of_gpu = numbers[:, at]
+            of_gpu = values[:, at]
             places = [names.index(name) for name in self.opened[gpu].metrics.counters]
             readings = (of_gpu[names.index(name)] for name in READINGS)
-            yield Rows(gpu, Samples(start_ns[at], end_ns[at], of_gpu[places].T), *readings)
+            extremes = (self._extremes(gpu, names, of_gpu, end) for end in (LEAST, MOST))
+            yield Rows(gpu, Samples(start_ns[at], end_ns[at], of_gpu[places].T, *extremes), *readings)
+
+    def _extremes(self, gpu: int, names: Sequence[str], of_gpu: Floats, end: str) -> Floats | None:
+        """(n, metrics) of what was kept of longer samples; None if there are none here."""
+        if not self.keep:
+            return None
+        labels = [metric.label for metric in self.opened[gpu].metrics.metrics]
+        nothing = np.full(of_gpu.shape[1], np.nan)
+        found = [of_gpu[names.index(label + end)] if label + end in names else nothing for label in labels]
+        out: Floats = np.stack(found, axis=1)
+        return None if np.isnan(out).all() else out
 
     def _times(self, columns: Columns, begin: int, end: int) -> Iterator[Times]:
         for gpu, rows in self._rows_by_gpu(columns, begin, end):
@@ -205,22 +215,5 @@ def _ends_with(path: Path, mark: bytes) -> bool:
 
 
 def _event_rows(batch: pa.RecordBatch) -> list[int]:
-    rows: list[int] = np.flatnonzero(_valid(batch.column("event"))).tolist()
+    rows: list[int] = np.flatnonzero(valid(batch.column("event"))).tolist()
     return rows
-
-
-def _numbers(column: pa.Array) -> NDArray[Any]:
-    """Null becomes NaN. Arrow's own conversion would load pandas, which takes longer than a short file."""
-    dtype = NUMBERS[str(column.type)]
-    if column.null_count == len(column):
-        return np.full(len(column), np.nan)
-    out: NDArray[Any] = np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
-    return np.where(_valid(column), out, np.float32(np.nan)) if column.null_count else out
-
-
-def _valid(column: pa.Array) -> NDArray[np.bool_]:
-    """(n,) which are not null."""
-    if not column.null_count:
-        return np.ones(len(column), bool)
-    bits = np.frombuffer(column.buffers()[0], np.uint8)
-    return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].astype(bool)
