@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -15,6 +17,8 @@ from .spans import Span, union
 
 REGION_BEGIN, REGION_END = "region_begin", "region_end"
 """Events of a region: at its begin with `name` and `text`, at its end with `name`."""
+PERIODS_APART = 1.5
+"""Samples are of another period if they are so many times as long, or as short."""
 LONGEST_HOLE_NS = TOO_LONG_NS
 """Where nothing at all was recorded for longer, the machine slept or its clock was set: no time that was played."""
 
@@ -50,7 +54,8 @@ class Region:
 
 @dataclass
 class Outline:
-    """`counts` and `periods_ns` are of each GPU: its samples, and their median length (NaN without any).
+    """`counts` and `periods_ns` are of each GPU: its samples, and their median length (NaN without any). `periods`
+    (gpus): from when on samples had which length; more than one in a recording that was thinned.
 
     `spans` are the stretches in which anything was recorded, `regions` each name's times, oldest first.
     """
@@ -60,6 +65,7 @@ class Outline:
     spans: list[Span] = field(default_factory=list)
     regions: dict[str, list[Region]] = field(default_factory=dict)
     gaps: list[Event] = field(default_factory=list)
+    periods: list[list[tuple[int, float]]] = field(default_factory=list)
 
     @property
     def start_ns(self) -> int:
@@ -74,6 +80,7 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
     """The outline of a recording of so many GPUs, read once from begin to end."""
     out = Outline([0] * gpus, [float("nan")] * gpus)
     periods: list[list[float]] = [[] for _ in range(gpus)]
+    out.periods = [[] for _ in range(gpus)]
     newest, marks, last_ns = [0] * gpus, list[Event](), 0
     for item in items:
         if isinstance(item, Event):
@@ -86,9 +93,16 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
         if len(start):
             newest[item.gpu] = int(end[-1])
             out.counts[item.gpu] += len(start)
-            periods[item.gpu].append(float(np.median(end - start)))
+            period_ns = float(np.median(end - start))
+            periods[item.gpu].append(period_ns)
+            if len(start) > 1:  # one alone may be what a gap left
+                _note_period(out.periods[item.gpu], int(start[0]), period_ns)
             out.spans = union([*out.spans, *_pieces(start, end)], LONGEST_HOLE_NS)
     out.periods_ns = [median(found) if found else float("nan") for found in periods]
+    out.periods = [
+        found if len(found) > 1 else [(out.start_ns, period_ns)]
+        for found, period_ns in zip(out.periods, out.periods_ns, strict=True)
+    ]
     out.regions = regions(marks, out.start_ns, max(last_ns, out.end_ns))
     return out
 
@@ -98,6 +112,17 @@ def forward(start_ns: Ints, end_ns: Ints, newest_ns: int) -> NDArray[np.bool_]:
     reached = np.maximum.accumulate(np.concatenate(([newest_ns], end_ns)))[:-1]
     out: NDArray[np.bool_] = (start_ns >= reached) & (end_ns > start_ns)
     return out
+
+
+def period_at(periods: Sequence[tuple[int, float]], at_ns: int) -> float:
+    """Of the periods of a GPU (Outline), the one that held at a time."""
+    return periods[max(0, bisect_right(periods, (at_ns, math.inf)) - 1)][1]
+
+
+def _note_period(periods: list[tuple[int, float]], from_ns: int, period_ns: float) -> None:
+    last_ns = periods[-1][1] if periods else 0.0
+    if not last_ns / PERIODS_APART < period_ns < last_ns * PERIODS_APART:
+        periods.append((from_ns, period_ns))
 
 
 def regions(marks: Iterable[Event], start_ns: int, end_ns: int) -> dict[str, list[Region]]:

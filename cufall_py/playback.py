@@ -23,13 +23,15 @@ from .copying import Copy
 from .devices import select
 from .errors import InvalidMeasurement
 from .frames import Frame
+from .keep import parse
 from .notes import pair_note
 from .outline import Event, Region
 from .pace import AS_FAST_AS_IT_GOES, Pace
 from .part import Part
 from .plan import Plan, checked, whole_frames, with_longer_frames
 from .readings import Reading
-from .recorded_metrics import Recorded, metrics_of
+from .recorded_metrics import Picker, Recorded, metrics_of
+from .recording import RecordingWriter
 from .recording_reader import Recording, Rows
 from .resolve import chip_note
 from .samples import Samples
@@ -71,7 +73,10 @@ class Playback:
         self.outline = self._recording.outline()
         self._spans = part.spans(self.outline)
         self._gpus = {position: k for k, position in enumerate(self._positions)}
-        self._columns = [self._columns_of(k) for k in range(len(self.opened))]
+        self._pickers = [
+            Picker(self._recording.opened[position].metrics, opened.metrics)
+            for position, opened in zip(self._positions, self.opened, strict=True)
+        ]
         self._pairs_to_explain = bool(plan.wanted.denominator)
         self._gaps = _Gaps(self.outline.gaps, self._positions)
         self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
@@ -90,18 +95,29 @@ class Playback:
         self._tick = tick
         return islice(self._frames, whole_frames(duration_s, self.plan) or None)
 
-    def record(self, path: str | Path, force: bool = False) -> None:
+    def record(self, path: str | Path, force: bool = False, keep: str = "") -> None:
         """Copy what is played from now on, to be asked for before the first frame: all that was recorded, unless the
-        plan wants other metrics than the recording did.
+        plan wants other metrics than the recording did. `keep`: thinned, as `--keep` says (keep.py).
 
-        Raises CufallError if it cannot be written, or is there already and `force` is not given.
+        Raises CufallError if it cannot be written, or is there already and `force` is not given; UsageError for a
+        `keep` that is none.
         """
         plan = replace(self._recording.plan, wanted=self.plan.wanted)
-        opened, columns = self.opened, self._columns
+        opened, pickers = self.opened, self._pickers
         if plan == self._recording.plan:
             opened = [self._recording.opened[k] for k in self._positions]
-            columns = [[*range(len(o.metrics.counters))] for o in opened]
-        self._copy = Copy(path, opened, plan, columns, self._spans, self.outline.regions, force)
+            pickers = [Picker(o.metrics, o.metrics) for o in opened]
+        writer = RecordingWriter(
+            path,
+            opened,
+            plan,
+            force=force,
+            live=False,
+            keep=parse(keep) if keep else (),
+            of_thinned=self._recording.keep,
+            say=self._say,
+        )
+        self._copy = Copy(writer, [o.metrics for o in opened], pickers, self._spans, self.outline.regions)
 
     def mark(self, kind: str, at_ns: int, **fields: str) -> None:
         """Have an event written into the copy, of the recording's time; from any thread."""
@@ -157,11 +173,6 @@ class Playback:
             self._say(line)
         return [replace(o, metrics=metrics) for o, metrics in zip(opened, sets, strict=True)]
 
-    def _columns_of(self, gpu: int) -> list[int]:
-        """Where in the recording's rows the counters are that are played."""
-        there = self._recording.opened[self._positions[gpu]].metrics.counters
-        return [there.index(name) for name in self.opened[gpu].metrics.counters]
-
     def _all_frames(self) -> Generator[Frame, None, None]:
         again = bool(self._spans)
         while again:
@@ -185,8 +196,8 @@ class Playback:
 
     def _framer(self) -> SpanFramer:
         sets, of = [opened.metrics for opened in self.opened], self.outline
-        counts, periods_ns = [of.counts[k] for k in self._positions], [of.periods_ns[k] for k in self._positions]
-        return SpanFramer(sets, self.plan.frame_ns, self._spans, counts, periods_ns)
+        counts, periods = [of.counts[k] for k in self._positions], [of.periods[k] for k in self._positions]
+        return SpanFramer(sets, self.plan.frame_ns, self._spans, counts, periods)
 
     def _framed(self, framer: SpanFramer) -> Iterator[Frame]:
         for item in self._recording.items():
@@ -203,8 +214,7 @@ class Playback:
         self._readings[gpu].add(item)
         self._pass_on(gpu, item)
         if isinstance(item, Rows):
-            samples = item.samples
-            samples = Samples(samples.start_ns, samples.end_ns, samples.values[:, self._columns[gpu]])
+            samples = self._pickers[gpu].of(item.samples)
             framer.add(gpu, samples)
             self._explain(gpu, samples)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from .analysis.summary import Subject, Summarizer, Summary
 from .devices import select
 from .errors import CufallError, UsageError
+from .keep import Keep
 from .metrics import MetricSet
 from .outline import REGION_BEGIN, REGION_END, Event, regions
 from .part import Part
 from .readings import THROTTLED
-from .recorded_metrics import Recorded, metrics_of
+from .recorded_metrics import Picker, Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
-from .samples import Samples
 from .sources import Opened
 from .spans import Span, union
 
@@ -26,13 +26,19 @@ FOREVER_NS = 2**62
 
 @dataclass(frozen=True)
 class Report:
-    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut."""
+    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut.
+
+    `keep` is what it was thinned by, empty if it was not; `own_extremes` names the metrics of whose longer samples no
+    extremes were kept.
+    """
 
     path: str
     opened: tuple[Opened, ...]
     summary: Summary
     whole: bool
     versions: dict[str, str]
+    keep: Keep = ()
+    own_extremes: tuple[str, ...] = ()
 
 
 class Reading:
@@ -66,10 +72,7 @@ class Reading:
         sets, self.lacking = _sets(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
-        self._columns = [
-            [gpu.metrics.counters.index(name) for name in metrics.counters]
-            for gpu, metrics in zip(gpus, sets, strict=True)
-        ]
+        self._pickers = [Picker(gpu.metrics, metrics) for gpu, metrics in zip(gpus, sets, strict=True)]
         self.part = part.spans(self._recording.outline()) if part != Part() else None
         """The stretches that are meant; None: all."""
 
@@ -77,11 +80,8 @@ class Reading:
         """The samples of the chosen GPUs, at their positions in `opened`, with the counters that are asked for."""
         for item in self._recording.rows():
             if item.gpu in self._positions:
-                gpu, samples = self._positions[item.gpu], item.samples
-                values = samples.values
-                if self._columns[gpu] != list(range(values.shape[1])):
-                    values = values[:, self._columns[gpu]]
-                yield Rows(gpu, Samples(samples.start_ns, samples.end_ns, values), item.sm_mhz, item.power_w)
+                gpu = self._positions[item.gpu]
+                yield replace(item, gpu=gpu, samples=self._pickers[gpu].of(item.samples))
 
     def report(self, on_rows: Callable[[Rows], None] = lambda rows: None) -> Report:
         """Read it all; each batch of samples is also given to `on_rows`."""
@@ -95,7 +95,9 @@ class Reading:
             summarizer.add(rows.gpu, rows.samples, rows.sm_mhz, rows.power_w)
             on_rows(rows)
         summary = summarizer.summary()
-        return Report(str(self._path), self.opened, summary, self._recording.whole, self._recording.versions)
+        of = self._recording
+        own = tuple(dict.fromkeys(label for picker in self._pickers for label in picker.without)) if of.keep else ()
+        return Report(str(self._path), self.opened, summary, of.whole, of.versions, of.keep, own)
 
     def _events(self) -> tuple[list[Event], list[Event], Span | None]:
         """Those of regions, NVML's reasons, and from when to when there were any."""

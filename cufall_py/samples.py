@@ -74,19 +74,17 @@ class Samples:
             np.concatenate([p.start_ns for p in parts]),
             np.concatenate([p.end_ns for p in parts]),
             np.concatenate([p.values for p in parts]),
-            _together([p.minimum for p in parts], parts),
-            _together([p.maximum for p in parts], parts),
+            *joined_extremes(parts),
         )
 
 
-def _together(extremes: Sequence[Floats | None], parts: Sequence[Samples]) -> Floats | None:
-    """NaN where a part has none; None if none has."""
-    width = next((one.shape[1] for one in extremes if one is not None), 0)
+def joined_extremes(parts: Sequence[Samples]) -> tuple[Floats | None, Floats | None]:
+    """`minimum` and `maximum` of all: NaN where a part has none, None if no part has."""
+    width = next((part.minimum.shape[1] for part in parts if part.minimum is not None), 0)
     if not width:
-        return None
-    return np.concatenate(
-        [np.full((len(part), width), np.nan) if one is None else one for one, part in zip(extremes, parts, strict=True)]
-    )
+        return None, None
+    found = [part.extremes(np.full((len(part), width), np.nan)) for part in parts]
+    return np.concatenate([least for least, _ in found]), np.concatenate([most for _, most in found])
 
 
 @dataclass

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .frames import Frame, Framer
 from .metrics import MetricSet
-from .outline import forward
+from .outline import forward, period_at
 from .samples import Floats, Samples
 from .spans import Span, rounded_out
 
@@ -23,8 +23,8 @@ class SpanFramer:
     """Every frame that holds a part of `spans` (apart and in order), once each.
 
     `counts`: the samples that each GPU has in the file, so that none is waited for that has no more to come;
-    `periods_ns`: the period they come in. `behind` counts those left out because they begin before others of their
-    GPU ended: a clock was set back.
+    `periods`: the period they come in from when on, as Outline has it. `behind` counts those left out because they
+    begin before others of their GPU ended: a clock was set back.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SpanFramer:
         frame_ns: int,
         spans: Sequence[Span],
         counts: Sequence[int],
-        periods_ns: Sequence[float],
+        periods: Sequence[Sequence[tuple[int, float]]],
     ) -> None:
         self._framer = Framer(list(sets), frame_ns, 0, lambda: self._at_ns)
         self._at_ns = 0  # the file's own time is its clock, and is never set
@@ -42,7 +42,7 @@ class SpanFramer:
         self._whole = deque(rounded_out(spans, frame_ns))
         self._summed = [summed_counters(metrics) for metrics in sets]
         self._left, self._reached_ns = list(counts), [0] * len(sets)
-        self._expected = frame_ns / np.array(periods_ns)
+        self._frame_ns, self._periods = frame_ns, periods
         self.behind = 0
         if self._whole:
             self._framer.begin_at(self._whole[0][0])
@@ -81,7 +81,7 @@ class SpanFramer:
         while self._whole:
             span_end_ns = self._whole[0][1]
             frames = self._framer.until(min(end_ns, span_end_ns))
-            yield from (replace(frame, expected=self._expected) for frame in frames)
+            yield from (replace(frame, expected=self._expected(frame.start_ns)) for frame in frames)
             if frames:
                 continue
             if end_ns < span_end_ns:
@@ -89,6 +89,9 @@ class SpanFramer:
             self._whole.popleft()
             if self._whole:
                 self._framer.begin_at(self._whole[0][0])
+
+    def _expected(self, at_ns: int) -> Floats:
+        return self._frame_ns / np.array([period_at(periods, at_ns) for periods in self._periods])
 
 
 def within(samples: Samples, span: Span, summed: NDArray[np.bool_]) -> Samples:
@@ -98,7 +101,8 @@ def within(samples: Samples, span: Span, summed: NDArray[np.bool_]) -> Samples:
         return part
     start, end = np.maximum(part.start_ns, span[0]), np.minimum(part.end_ns, span[1])
     share: Floats = (end - start) / (part.end_ns - part.start_ns)
-    return Samples(start, end, np.where(summed, part.values * share[:, None], part.values))
+    values = np.where(summed, part.values * share[:, None], part.values)
+    return Samples(start, end, values, part.minimum, part.maximum)
 
 
 def touching(samples: Samples, span: Span) -> slice:

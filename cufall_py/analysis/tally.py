@@ -107,14 +107,18 @@ def tally(metrics: MetricSet, stretch: Stretch, inside_ns: Ints, slack_ns: int) 
     whole = inside_ns == length_ns
     share = inside_ns / length_ns
     amounts = metrics.extend(samples.values, length_ns)
-    quotients = np.ascontiguousarray(metrics.ratios(amounts).T)
+    ratios = metrics.ratios(amounts)
+    quotients, least, most = (np.ascontiguousarray(of.T) for of in (ratios, *samples.extremes(ratios)))
     weights = inside_ns.astype(np.float64)
     of_metrics = []
-    for metric, values in zip(metrics.metrics, quotients, strict=True):
+    for k, (metric, values) in enumerate(zip(metrics.metrics, quotients, strict=True)):
         known = np.isfinite(values)
         totals = _totals(amounts, share, known)
         rows = slice(None) if (whole & known).all() else whole & known
-        of_metrics.append(_metric_tally(metric, totals, samples, values, weights, rows, slack_ns))
+        found = _metric_tally(metric, totals, samples, values, weights, rows, slack_ns)
+        if found.samples:
+            found.minimum, found.maximum = float(least[k][rows].min()), float(most[k][rows].max())
+        of_metrics.append(found)
     return Tally(
         of_metrics,
         int(np.count_nonzero(whole)),
@@ -155,14 +159,12 @@ def _metric_tally(
         len(values),
         whole_ns,
         float((values * weights).sum()),
-        float(values.min()),
-        float(values.max()),
-        idle_ns,
-        below_1_ns,
-        below_10_ns,
-        float(weights[level == 4].sum()),
-        Bins.of(rounded(values, not metric.bounded), weights),
-        Runs.of(samples.start_ns[rows], samples.end_ns[rows], ~above_idle, slack_ns),
+        idle_ns=idle_ns,
+        below_1_ns=below_1_ns,
+        below_10_ns=below_10_ns,
+        above_90_ns=float(weights[level == 4].sum()),
+        bins=Bins.of(rounded(values, not metric.bounded), weights),
+        runs=Runs.of(samples.start_ns[rows], samples.end_ns[rows], ~above_idle, slack_ns),
     )
 
 

@@ -63,18 +63,13 @@ class Shown:
 
     def rows(self) -> Iterator[Rows]:
         """All samples, with the counters of `sets` alone."""
+        from cufall_py.recorded_metrics import Picker
         from cufall_py.recording_reader import Rows
-        from cufall_py.samples import Samples
 
-        there = [opened.metrics.counters for opened in self.recording.opened]
-        columns = [[names.index(name) for name in of.counters] for names, of in zip(there, self.sets, strict=True)]
-        kept = [list(range(len(names))) == chosen for names, chosen in zip(there, columns, strict=True)]
+        pickers = [Picker(o.metrics, of) for o, of in zip(self.recording.opened, self.sets, strict=True)]
         for item in self.recording.items():
             if isinstance(item, Rows):
-                samples = item.samples
-                if not kept[item.gpu]:
-                    samples = Samples(samples.start_ns, samples.end_ns, samples.values[:, columns[item.gpu]])
-                yield replace(item, samples=samples)
+                yield replace(item, samples=pickers[item.gpu].of(item.samples))
 
     def pyramids(self, most_bins: int) -> tuple[Pyramid, Pyramid]:
         from cufall_py.pyramid import bin_length_ns, pyramids
