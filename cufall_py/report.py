@@ -73,6 +73,8 @@ class Reading:
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
         self._pickers = [Picker(gpu.metrics, metrics) for gpu, metrics in zip(gpus, sets, strict=True)]
+        self.keep = self._recording.keep
+        """What it was thinned by, empty if it was not."""
         self.part = part.spans(self._recording.outline()) if part != Part() else None
         """The stretches that are meant; None: all."""
 

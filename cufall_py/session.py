@@ -158,17 +158,22 @@ class Session:
         self._tick = tick
         return islice(self._endless(), whole_frames(duration_s, self.plan) or None)
 
-    def record(self, path: str | Path, force: bool = False) -> None:
+    def record(self, path: str | Path, force: bool = False, keep: str = "") -> None:
         """Write every sample that comes from now on to a recording, with NVML's readings, until the close.
 
-        Raises CufallError if it cannot be written, or is there already and `force` is not given.
+        With `keep` it is thinned meanwhile, as `--keep` says: "30m@full,24h@100ms,forever@1s".
+
+        Raises CufallError if it cannot be written, or is there already and `force` is not given; UsageError for a
+        `keep` that is none, or has a period no longer than the samples.
         """
+        from .keep import parse
         from .recording import RecordingWriter
 
         self._check_open()
         if self._recorder:
             raise CufallError("this session is being recorded already")
-        self._recorder = RecordingWriter(path, self.opened, self.plan, force=force)
+        tiers = parse(keep) if keep else ()
+        self._recorder = RecordingWriter(path, self.opened, self.plan, force=force, keep=tiers, say=self._say)
 
     def reading(self, gpu: int) -> Reading:
         """What NVML read last of the GPU at this position; it reads from the first question on until the close.

@@ -72,8 +72,8 @@ LAYERS: dict[str, str] = {
     "pyramid": "metrics outline recording_reader samples span_frames spans thinning",
     "copying": "metrics outline recorded_metrics recording recording_reader span_frames spans",
     "recorder": "child errors marks outline",
-    "playback": "copying devices errors frames keep notes outline pace part plan readings recorded_metrics recording recording_reader "
-    "resolve samples sources span_frames spans",
+    "playback": "copying devices errors frames keep notes outline pace part plan readings recorded_metrics recording "
+    "recording_reader resolve samples sources span_frames spans",
     "analysis.*": "metrics outline samples spans",
     "report": "analysis.* devices errors keep metrics outline part readings recorded_metrics recording_reader resolve "
     "samples sources spans",
@@ -93,12 +93,12 @@ LAYERS: dict[str, str] = {
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "views.html_report": "metrics outline pyramid samples spans",
-    "views.summary": "analysis.* judgements report views.*",
+    "views.summary": "analysis.* judgements keep outline report views.*",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.github": "judgements views.summary",
     "export.junit": "judgements report views.summary",
-    "export.summary": "analysis.* judgements report cufall_py",
+    "export.summary": "analysis.* judgements keep report cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
 }
 """What each module may import of this package; those below are written first. `*`: all that is above it here,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -58,8 +58,23 @@ class Shown:
     def values(self) -> int:
         """How many values of a metric the part has, about."""
         length_ns = sum(end - start for start, end in self.spans)
-        periods = [period for period in self.outline.periods_ns if period > 0]
-        return sum(int(length_ns / period) for period in periods) * len(self.sets[0].metrics)
+        at_most = int(length_ns / max(self.periods_ns[0], 1))
+        return sum(min(at_most, count) for count in self.outline.counts) * len(self.sets[0].metrics)
+
+    @property
+    def periods_ns(self) -> tuple[float, float]:
+        """The shortest and the longest period that samples come in; 0 without any."""
+        ranges = [_range(periods) for periods in self.outline.periods]
+        return min((least for least, _ in ranges if least), default=0.0), max(most for _, most in ranges)
+
+    @property
+    def thinned(self) -> str:
+        """What a person must know of samples that are not all of one length; empty if there is nothing."""
+        from cufall_py.keep import told
+
+        if not self.recording.keep:
+            return ""
+        return f"thinned ({told(self.recording.keep)}): older samples are longer, max is of those they are made of"
 
     def rows(self) -> Iterator[Rows]:
         """All samples, with the counters of `sets` alone."""
@@ -75,8 +90,8 @@ class Shown:
         from cufall_py.pyramid import bin_length_ns, pyramids
 
         length_ns = self.spans[-1][1] - self.spans[0][0]
-        period_ns = min((period for period in self.outline.periods_ns if period > 0), default=0.0)
-        return pyramids(self.rows(), self.sets, self.spans, bin_length_ns(length_ns, period_ns, most_bins))
+        bin_ns = bin_length_ns(length_ns, self.periods_ns[0], most_bins)
+        return pyramids(self.rows(), self.sets, self.spans, bin_ns)
 
 
 def shown(
@@ -112,9 +127,12 @@ def write_trace(what: Shown, path: str) -> None:
     """Write a Chrome trace to a file (compressed if its name ends in .gz), or to stdout for `-`; errors as above."""
     from cufall_py.export.trace import base_ns, binned, document, sampled, slices
 
-    base, gpus, about = base_ns(what.spans[0][0]), what.recording.opened, {"not measured": -1}
+    base, gpus = base_ns(what.spans[0][0]), what.recording.opened
+    about: dict[str, object] = {"not measured": -1}
+    if what.thinned:
+        about["thinned"] = what.thinned
     if what.values <= MOST_VALUES:
-        events = sampled(gpus, what.sets, what.rows(), what.spans, base)
+        events = sampled(gpus, what.sets, what.rows(), what.spans, base, bool(what.recording.keep))
     else:
         tracks = len(gpus) * len(what.sets[0].metrics)
         metrics, readings = (pyramid.levels[0] for pyramid in what.pyramids(MOST_VALUES // tracks))
@@ -126,8 +144,8 @@ def _page(what: Shown, metrics: Pyramid, readings: Pyramid) -> Page:
     from cufall_py.views.html_report import Gap, Gpu, Page
 
     gpus = [
-        Gpu(f"g{opened.device.ordinal}", opened.device.name, period_ns)
-        for opened, period_ns in zip(what.recording.opened, what.outline.periods_ns, strict=True)
+        Gpu(f"g{opened.device.ordinal}", opened.device.name, *_range(periods))
+        for opened, periods in zip(what.recording.opened, what.outline.periods, strict=True)
     ]
     # one set for all: a metric that a GPU lacks reads NaN there
     named = [next((m for m in of if not m.absent), of[0]) for of in zip(*(s.metrics for s in what.sets), strict=True)]
@@ -140,8 +158,15 @@ def _page(what: Shown, metrics: Pyramid, readings: Pyramid) -> Page:
         begin_ns=what.outline.start_ns,
         spans=what.spans,
         regions=what.regions,
+        notes=[what.thinned] if what.thinned else [],
         gaps=[Gap(g.gpu or 0, g.start_ns, g.end_ns, int(g.fields.get("samples", 0))) for g in what.gaps],
     )
+
+
+def _range(periods: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Of a GPU's periods (Outline) the shortest and the longest."""
+    known = [period_ns for _, period_ns in periods if period_ns > 0]
+    return min(known, default=0.0), max(known, default=0.0)
 
 
 def _write(path: str, pieces: Iterable[str]) -> None:

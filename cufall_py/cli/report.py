@@ -91,6 +91,7 @@ def _report(files: Sequence[str], options: dict[str, Any], judged: list[dict[str
     _write(found, options)
     by_path = [(of.path, judgements) for of, judgements in found]
     tell(by_path)
+    _tell_thinned(found, requirements)
     annotate(options["annotate"], os.environ, by_path, lambda: _markdown(found))
     conclude(by_path, [line for of, _ in found if (line := _without_samples(of))])
 
@@ -138,6 +139,15 @@ def _read(
     return of, [j for requirement in requirements for j in judge(requirement, of.summary, reading.lacking)]
 
 
+def _tell_thinned(found: Found, requirements: Sequence[Requirement]) -> None:
+    """What was judged of samples that are not all of one length."""
+    from cufall_py.views.summary import thinned
+
+    for of, _ in found if requirements else ():
+        for line in thinned(of):
+            say(f"{of.path}: {line}")
+
+
 def _parquet(path: str, reading: Reading) -> AbstractContextManager[Callable[[Any], None]]:
     return _parquet_writer(path, reading) if path else nullcontext(lambda rows: None)
 
@@ -151,7 +161,7 @@ def _parquet_writer(path: str, reading: Reading) -> Iterator[Callable[[Any], Non
     with (
         writing(place),
         open(where, "wb", closefd=path != "-") as file,
-        ParquetWriter(file, reading.opened, reading.part) as writer,
+        ParquetWriter(file, reading.opened, reading.part, bool(reading.keep)) as writer,
     ):
         yield writer.write
 

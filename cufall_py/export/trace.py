@@ -74,10 +74,16 @@ class Counter:
 
 
 def sampled(
-    gpus: Sequence[Opened], sets: Sequence[MetricSet], rows: Iterable[Rows], spans: Sequence[Span], base_ns: int
+    gpus: Sequence[Opened],
+    sets: Sequence[MetricSet],
+    rows: Iterable[Rows],
+    spans: Sequence[Span],
+    base_ns: int,
+    thinned: bool = False,
 ) -> Iterator[str]:
-    """Every sample that lies in `spans`, of the metrics in `sets` (a GPU each), and the readings beside it."""
-    tracks = [_Tracks(k, gpu.device, sets[k], base_ns) for k, gpu in enumerate(gpus)]
+    """Every sample that lies in `spans`, of the metrics in `sets` (a GPU each), and the readings beside it. Of a
+    recording that was thinned also the greatest of the samples that a longer one is made of, in tracks of their own."""
+    tracks = [_Tracks(k, gpu.device, sets[k], base_ns, greatest=thinned) for k, gpu in enumerate(gpus)]
     summed = [summed_counters(metrics) for metrics in sets]
     yield from _processes(tracks)
     for item in rows:
@@ -87,6 +93,8 @@ def sampled(
                 first = int(np.searchsorted(item.samples.end_ns, part.start_ns[0], side="right"))
                 told = np.stack([item.sm_mhz, item.power_w], axis=1)[first : first + len(part)]
                 quotients = sets[item.gpu].quotients(part.values, part.end_ns - part.start_ns)
+                if thinned:
+                    quotients = np.concatenate([quotients, part.extremes(quotients)[1]], axis=1)
                 yield from tracks[item.gpu].add(part.start_ns, part.end_ns, quotients, told)
     for track in tracks:
         yield from track.end()
