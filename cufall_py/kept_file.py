@@ -23,7 +23,7 @@ from .arrow_file import BATCH_ROWS, END_MARK, OPTIONS, ArrowFile, numbers, valid
 from .errors import UsageError
 from .keep import Tier
 from .sources import Opened
-from .thinning import Carried, Thinner
+from .thinning import Carried, Thinner, region_edges_ns
 
 STEPS = 4
 """Of a pass, at each write: a batch that is read and thinned, or CHUNK_BYTES that are copied."""
@@ -145,15 +145,18 @@ class KeptFile(ArrowFile):
         """Write all sections anew; where they are then, and when what is left in the finest begins (0: not known)."""
         begins, read = [section.begin for section in self._sections], self._whole_bytes
         ends, cuts, sections = [*begins[1:], read], list[int](), list[_Section]()
-        newest_ns, oldest_ns = self._newest_ns, 0
+        newest_ns, oldest_ns, edges_ns = self._newest_ns, 0, list[int]()
         for begin, end, tier in zip(begins, ends, self._tiers, strict=True):
-            cut, oldest_ns = yield from self._cut(old, begin, end, tier, newest_ns)
+            cut, oldest_ns = yield from self._cut(old, begin, end, tier, newest_ns, edges_ns)
             cuts.append(cut)
         out.add((yield from self._carried(old, begins[0], cuts[0])))
         for k, (section, tier) in enumerate(zip(self._sections, self._tiers, strict=True)):
             here = out.at
             yield from _copied(old, out, cuts[k], section.tail)
-            thinner = Thinner(self._schema, self._opened, tier.period_ns) if tier.period_ns else None
+            if tier.period_ns:
+                for stored in self._stored(old, max(cuts[k], section.tail), ends[k]):
+                    edges_ns += region_edges_ns(stored.batch)
+            thinner = Thinner(self._schema, self._opened, tier.period_ns, edges_ns) if tier.period_ns else None
             for stored in self._stored(old, max(cuts[k], section.tail), ends[k]):
                 out.add(thinner.add(stored.batch)) if thinner else out.take(old, stored)
                 yield
@@ -171,13 +174,15 @@ class KeptFile(ArrowFile):
         return sections, oldest_ns
 
     def _cut(
-        self, old: pa.OSFile, begin: int, end: int, tier: Tier, newest_ns: int
+        self, old: pa.OSFile, begin: int, end: int, tier: Tier, newest_ns: int, edges_ns: list[int]
     ) -> Generator[None, None, tuple[int, int]]:
-        """Where what is young enough for a tier begins in its section, and when that was (0: there is none)."""
+        """Where what is young enough for a tier begins in its section, and when that was (0: there is none). Takes
+        down the edges of regions up to there, and in the batch after it."""
         if tier.span_ns is None:
             return begin, 0
         for stored in self._stored(old, begin, end):
             start_ns, end_ns = _times(stored.batch)
+            edges_ns += region_edges_ns(stored.batch)
             # further away than its span, wherever: what is of a future was recorded before the clock was set back
             if abs(newest_ns - end_ns) < tier.span_ns:
                 return stored.begin, start_ns

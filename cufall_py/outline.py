@@ -19,6 +19,8 @@ REGION_BEGIN, REGION_END = "region_begin", "region_end"
 """Events of a region: at its begin with `name` and `text`, at its end with `name`."""
 PERIODS_APART = 1.5
 """Samples are of another period if they are so many times as long, or as short."""
+FEW = 16
+"""So few samples do not tell a period."""
 LONGEST_HOLE_NS = TOO_LONG_NS
 """Where nothing at all was recorded for longer, the machine slept or its clock was set: no time that was played."""
 
@@ -80,7 +82,7 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
     """The outline of a recording of so many GPUs, read once from begin to end."""
     out = Outline([0] * gpus, [float("nan")] * gpus)
     periods: list[list[float]] = [[] for _ in range(gpus)]
-    out.periods = [[] for _ in range(gpus)]
+    found = [_Periods() for _ in range(gpus)]
     newest, marks, last_ns = [0] * gpus, list[Event](), 0
     for item in items:
         if isinstance(item, Event):
@@ -93,15 +95,13 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
         if len(start):
             newest[item.gpu] = int(end[-1])
             out.counts[item.gpu] += len(start)
-            period_ns = float(np.median(end - start))
-            periods[item.gpu].append(period_ns)
-            if len(start) > 1:  # one alone may be what a gap left
-                _note_period(out.periods[item.gpu], int(start[0]), period_ns)
+            periods[item.gpu].append(float(np.median(end - start)))
+            found[item.gpu].add(start, end)
             out.spans = union([*out.spans, *_pieces(start, end)], LONGEST_HOLE_NS)
-    out.periods_ns = [median(found) if found else float("nan") for found in periods]
+    out.periods_ns = [median(of_gpu) if of_gpu else float("nan") for of_gpu in periods]
     out.periods = [
-        found if len(found) > 1 else [(out.start_ns, period_ns)]
-        for found, period_ns in zip(out.periods, out.periods_ns, strict=True)
+        of_gpu.steps if len(of_gpu.steps) > 1 else [(out.start_ns, period_ns)]
+        for of_gpu, period_ns in zip(found, out.periods_ns, strict=True)
     ]
     out.regions = regions(marks, out.start_ns, max(last_ns, out.end_ns))
     return out
@@ -119,10 +119,23 @@ def period_at(periods: Sequence[tuple[int, float]], at_ns: int) -> float:
     return periods[max(0, bisect_right(periods, (at_ns, math.inf)) - 1)][1]
 
 
-def _note_period(periods: list[tuple[int, float]], from_ns: int, period_ns: float) -> None:
-    last_ns = periods[-1][1] if periods else 0.0
-    if not last_ns / PERIODS_APART < period_ns < last_ns * PERIODS_APART:
-        periods.append((from_ns, period_ns))
+class _Periods:
+    """The lengths of samples that come, told where they change; `steps`: from when on which."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, float]] = []
+        self._held, self._count, self._from_ns = list[Ints](), 0, 0
+
+    def add(self, start_ns: Ints, end_ns: Ints) -> None:
+        self._from_ns = self._from_ns if self._held else int(start_ns[0])
+        self._held.append(end_ns - start_ns)
+        self._count += len(start_ns)
+        if self._count < FEW:  # gaps and edges leave a shorter one now and then
+            return
+        period_ns, last_ns = float(np.median(np.concatenate(self._held))), self.steps[-1][1] if self.steps else 0.0
+        self._held, self._count = [], 0
+        if not last_ns / PERIODS_APART < period_ns < last_ns * PERIODS_APART:
+            self.steps.append((self._from_ns, period_ns))
 
 
 def regions(marks: Iterable[Event], start_ns: int, end_ns: int) -> dict[str, list[Region]]:

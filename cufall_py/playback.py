@@ -23,7 +23,7 @@ from .copying import Copy
 from .devices import select
 from .errors import InvalidMeasurement
 from .frames import Frame
-from .keep import parse
+from .keep import parse, told
 from .notes import pair_note
 from .outline import Event, Region
 from .pace import AS_FAST_AS_IT_GOES, Pace
@@ -71,6 +71,7 @@ class Playback:
         """What is played of each GPU."""
         self.plan = with_longer_frames(self.plan, max(opened.sample_ns for opened in self.opened), say)
         self.outline = self._recording.outline()
+        self._say_longest()
         self._spans = part.spans(self.outline)
         self._gpus = {position: k for k, position in enumerate(self._positions)}
         self._pickers = [
@@ -172,6 +173,15 @@ class Playback:
         for line in filter(None, [*lines, *notes]):
             self._say(line)
         return [replace(o, metrics=metrics) for o, metrics in zip(opened, sets, strict=True)]
+
+    def _say_longest(self) -> None:
+        """Where a recording was thinned, samples may be longer than frames: only a line can tell."""
+        longest_ns = max(period_ns for k in self._positions for _, period_ns in self.outline.periods[k])
+        if self._recording.keep and longest_ns > self.plan.frame_ns:
+            self._say(
+                f"thinned ({told(self._recording.keep)}): samples of up to {longest_ns / 1e6:.4g} ms are longer than "
+                "frames; each is spread over its frames"
+            )
 
     def _all_frames(self) -> Generator[Frame, None, None]:
         again = bool(self._spans)

@@ -4,7 +4,8 @@ Counters are summed (those that are rates, and NVML's readings, are averaged ove
 whole rows stays what it was; beside them each metric's least and most value among the samples is kept. A row holds the
 samples that begin within one period (on multiples of it since the epoch). It ends earlier where the next sample does
 not join to the nanosecond, lacks or has a value that the others do not, or begins before an earlier one ended: so what
-was covered, and what was not, stays told as it was. To thin what was thinned before is to thin its samples.
+was covered, and what was not, stays told as it was. At the edge of a region it ends, too, and the sample that lies
+across the edge is left alone, so that means of regions stay what they were. What was thinned can be thinned again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .sources import Opened
 
 READINGS = ("sm_mhz", "power_w")
 LEAST, MOST = ".min", ".max"
+REGION_MARKS = (REGION_BEGIN, REGION_END)
 
 
 def extremes_of(opened: Sequence[Opened]) -> tuple[str, ...]:
@@ -57,11 +59,17 @@ class _Rows:
 
 
 class Thinner:
-    """Makes samples of `period_ns` of the batches that come in file order; events stay as they are, in their place."""
+    """Makes samples of `period_ns` of the batches that come in file order; events stay as they are, in their place.
 
-    def __init__(self, schema: pa.Schema, opened: Sequence[Opened], period_ns: int) -> None:
+    `edges_ns` are times that a sample of several must not lie across.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, opened: Sequence[Opened], period_ns: int, edges_ns: Sequence[int] = ()
+    ) -> None:
         self._schema, self._names = schema, [name for name in schema.names if str(schema.field(name).type) == "float"]
-        self._gpus = [_Gpu(o, self._names, period_ns) for o in opened]
+        edges = np.array(sorted(edges_ns), np.int64)
+        self._gpus = [_Gpu(o, self._names, period_ns, edges) for o in opened]
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are complete with this batch."""
@@ -108,6 +116,13 @@ def empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
+def region_edges_ns(batch: pa.RecordBatch) -> list[int]:
+    """When regions begin and end, by the events of a batch."""
+    at = np.flatnonzero(valid(batch.column("event"))).tolist()
+    kinds = [json.loads(batch.column("event")[k].as_py())["event"] for k in at]
+    return [batch.column("start_ns")[k].as_py() for k, kind in zip(at, kinds, strict=True) if kind in REGION_MARKS]
+
+
 class Carried:
     """What of batches that go away must stay, at the time at which they ended: the regions that were open then, and
     the `reasons` of each GPU, which hold until the next."""
@@ -149,7 +164,8 @@ class Carried:
 class _Gpu:
     """Thins the samples of one GPU; holds back the row that may go on, and how far time has come."""
 
-    def __init__(self, opened: Opened, names: Sequence[str], period_ns: int) -> None:
+    def __init__(self, opened: Opened, names: Sequence[str], period_ns: int, edges_ns: Ints) -> None:
+        self._edges_ns = edges_ns
         self.ordinal, self._period_ns, self._metrics = opened.device.ordinal, period_ns, opened.metrics
         self._counters = [names.index(name) for name in opened.metrics.counters]
         rates = {metric.counters[0] for metric in opened.metrics.metrics if metric.rate}
@@ -198,5 +214,8 @@ class _Gpu:
         known = np.isfinite(rows.values)
         bins = rows.start_ns // self._period_ns
         new = (rows.start_ns[1:] != rows.end_ns[:-1]) | (bins[1:] != bins[:-1]) | (ahead[1:] != ahead[:-1])
+        before = np.searchsorted(self._edges_ns, rows.start_ns, "right")
+        before += np.searchsorted(self._edges_ns, rows.end_ns, "left")  # odd for one that lies across an edge
+        new |= before[1:] != before[:-1]
         new |= (known[:, 1:] != known[:, :-1]).any(axis=0)
         return np.concatenate(([0], np.flatnonzero(new) + 1)).astype(np.intp)
