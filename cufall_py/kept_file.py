@@ -13,6 +13,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,11 @@ LEAST_EXCESS_NS = 10_000_000_000
 SPAN_EXCESS, FILE_EXCESS = 1 / 8, 1 / 16
 """A pass begins when the finest section reaches back further than its span by the first two (the longer one), and
 that is the third of the file: so copying the rest is never more than a few times as much as was written meanwhile."""
+
+
+BATCHES_A_SPAN = 16
+"""At least, of those that are joined: a batch goes on when all of it is too old."""
+FOREVER_NS = 2**62
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,8 @@ class KeptFile(ArrowFile):
             self.close()
             raise UsageError(f"--keep: {path} is no file, and a recording is thinned by writing it anew")
         self._beside = self._path.with_name(f".{self._path.name}.thinning")
-        self._beside.unlink(missing_ok=True)
+        with suppress(OSError):  # what a kill left; a pass would tell
+            self._beside.unlink(missing_ok=True)
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         super().write(batches)
@@ -150,8 +157,9 @@ class KeptFile(ArrowFile):
             cut, oldest_ns = yield from self._cut(old, begin, end, tier, newest_ns, edges_ns)
             cuts.append(cut)
         out.add((yield from self._carried(old, begins[0], cuts[0])))
+        out.flush()
         for k, (section, tier) in enumerate(zip(self._sections, self._tiers, strict=True)):
-            here = out.at
+            here, out.longest_ns = out.at, (tier.span_ns or FOREVER_NS) // BATCHES_A_SPAN
             yield from _copied(old, out, cuts[k], section.tail)
             if tier.period_ns:
                 for stored in self._stored(old, max(cuts[k], section.tail), ends[k]):
@@ -217,11 +225,13 @@ class _Stored:
 
 
 class _Out:
-    """Appends to a file: the schema at first, bytes as they are, and batches, neighbours joined up to BATCH_ROWS."""
+    """Appends to a file: the schema at first, bytes as they are, and batches, neighbours joined up to BATCH_ROWS and
+    `longest_ns`."""
 
     def __init__(self, file: io.FileIO, schema: pa.Schema) -> None:
         self._file = file
         self._held: list[pa.RecordBatch] = []
+        self._from_ns, self.longest_ns = 0, FOREVER_NS
         self.at = self.tail = 0
         """Where it ends, and where its last batch begins."""
         self.copy(_header(schema))
@@ -234,10 +244,14 @@ class _Out:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take the next batch, to be joined."""
-        if sum(held.num_rows for held in self._held) + batch.num_rows > BATCH_ROWS:
+        if not batch.num_rows:
+            return
+        start_ns, end_ns = _times(batch)
+        rows = sum(held.num_rows for held in self._held) + batch.num_rows
+        if self._held and (rows > BATCH_ROWS or abs(end_ns - self._from_ns) > self.longest_ns):
             self.flush()
-        if batch.num_rows:
-            self._held.append(batch)
+        self._from_ns = self._from_ns if self._held else start_ns
+        self._held.append(batch)
 
     def take(self, old: pa.OSFile, stored: _Stored) -> None:
         """Take the next batch, to be joined if it is small; else as it is, which is many times as fast."""
