@@ -90,7 +90,7 @@ class RecordingWriter:
         now_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        check_periods(keep, max(o.sample_ns for o in opened))
+        check_periods(keep, max((o.sample_ns for o in opened), default=0))
         extremes = extremes_of(opened) if keep or of_thinned else ()
         columns = (*_counters(opened), *extremes, *READINGS)
         self._ordinals = [o.device.ordinal for o in opened]

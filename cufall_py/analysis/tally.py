@@ -108,7 +108,9 @@ def tally(metrics: MetricSet, stretch: Stretch, inside_ns: Ints, slack_ns: int) 
     share = inside_ns / length_ns
     amounts = metrics.extend(samples.values, length_ns)
     ratios = metrics.ratios(amounts)
-    quotients, least, most = (np.ascontiguousarray(of.T) for of in (ratios, *samples.extremes(ratios)))
+    quotients = least = most = np.ascontiguousarray(ratios.T)
+    if samples.minimum is not None:
+        least, most = (of.T for of in samples.extremes(ratios))
     weights = inside_ns.astype(np.float64)
     of_metrics = []
     for k, (metric, values) in enumerate(zip(metrics.metrics, quotients, strict=True)):
