@@ -274,8 +274,8 @@ def test_record_refuses_what_cannot_be_kept_and_starts_nothing(
 
 
 def test_a_recording_is_thinned_while_gpus_are_sampled(tmp_path: Path) -> None:
-    out = tmp_path / "a.cufall"
-    words = ("--source", script(tmp_path), "-o", str(out), "--duration-sec", "3", "--keep", "1s@full,forever@200ms")
+    out = tmp_path / "a.cufall"  # a batch, of a second or two, is thinned when all of it is old
+    words = ("--source", script(tmp_path), "-o", str(out), "--duration-sec", "6", "--keep", "1s@full,forever@200ms")
     done = cufall("record", *words)
     assert done.returncode == 0, done.stderr
     of = report(out)
