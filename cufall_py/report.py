@@ -17,14 +17,14 @@ from .analysis.verdict_scopes import Judging, ScopeVerdicts
 from .analysis.verdict_windows import WindowVerdict
 from .devices import select
 from .errors import CufallError, UsageError
+from .keep import Keep
 from .metrics import MetricSet
 from .outline import REGION_BEGIN, REGION_END, Event, Outline, regions
 from .part import Part
 from .readings import THROTTLED
-from .recorded_metrics import Recorded, metrics_of
+from .recorded_metrics import Picker, Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
-from .samples import Samples
 from .saying import Say
 from .sources import Opened
 from .spans import Span, union
@@ -34,7 +34,11 @@ FOREVER_NS = 2**62
 
 @dataclass(frozen=True)
 class Report:
-    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut."""
+    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut.
+
+    `keep` is what it was thinned by, empty if it was not; `own_extremes` names the metrics of whose longer samples no
+    extremes were kept.
+    """
 
     path: str
     opened: tuple[Opened, ...]
@@ -43,6 +47,8 @@ class Report:
     versions: dict[str, str]
     judging: Judging = Judging()
     groups: tuple[Group, ...] = ()
+    keep: Keep = ()
+    own_extremes: tuple[str, ...] = ()
 
 
 class Reading:
@@ -79,12 +85,11 @@ class Reading:
         sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
-        self._columns = [
-            [gpu.metrics.counters.index(name) for name in metrics.counters]
-            for gpu, metrics in zip(gpus, sets, strict=True)
-        ]
+        self._pickers = [Picker(gpu.metrics, metrics) for gpu, metrics in zip(gpus, sets, strict=True)]
         self._groups = None if groups is None else positions(groups, [d.ordinal for d in chosen])
         self._verdict_sets = [verdict_metrics(Recorded(gpu)) for gpu in gpus]
+        self.keep = self._recording.keep
+        """What it was thinned by, empty if it was not."""
         self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
 
@@ -94,7 +99,8 @@ class Reading:
         of, positions = self._recording.outline(), self._positions
         gaps = [replace(gap, gpu=positions[gap.gpu]) for gap in of.gaps if gap.gpu in positions]
         counts, periods_ns = [of.counts[k] for k in positions], [of.periods_ns[k] for k in positions]
-        return replace(of, counts=counts, periods_ns=periods_ns, gaps=gaps)
+        periods = [of.periods[k] for k in positions]
+        return replace(of, counts=counts, periods_ns=periods_ns, periods=periods, gaps=gaps)
 
     @property
     def spans(self) -> list[Span]:
@@ -113,10 +119,7 @@ class Reading:
 
     def _asked(self, rows: Rows) -> Rows:
         """The same with the counters that are asked for alone."""
-        samples, columns = rows.samples, self._columns[rows.gpu]
-        if columns == list(range(samples.values.shape[1])):
-            return rows
-        return replace(rows, samples=Samples(samples.start_ns, samples.end_ns, samples.values[:, columns]))
+        return replace(rows, samples=self._pickers[rows.gpu].of(rows.samples))
 
     def report(self, on_rows: Callable[[Rows], None] = lambda rows: None) -> Report:
         """Read it all; each batch of samples is also given to `on_rows`."""
@@ -135,10 +138,23 @@ class Reading:
             on_rows(rows)
         summary = summarizer.summary()
         found = verdicts.verdicts({scope.name: scope.wanted_s for scope in summary.scopes})
-        judged = replace(summary, verdicts=found)
-        whole, versions = self._recording.whole, self._recording.versions
         groups = self._grouped(verdicts.codes(WHOLE), found[WHOLE]) if kept else []
-        return Report(self.path, self.opened, judged, whole, versions, self._judging, tuple(groups))
+        of = self._recording
+        return Report(
+            self.path,
+            self.opened,
+            replace(summary, verdicts=found),
+            of.whole,
+            of.versions,
+            self._judging,
+            tuple(groups),
+            of.keep,
+            self._own_extremes() if of.keep else (),
+        )
+
+    def _own_extremes(self) -> tuple[str, ...]:
+        """The metrics of whose longer samples no extremes were kept."""
+        return tuple(dict.fromkeys(label for picker in self._pickers for label in picker.without))
 
     def _grouped(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict]) -> list[Group]:
         groups: Mapping[str, Sequence[int]] = self._groups or {}

@@ -198,15 +198,17 @@ def markdown(found: Found) -> str:
 
 
 def tell(found: Found) -> None:
-    """The table of requirements, on stderr."""
+    """The table of requirements, on stderr, and what was judged of samples that are not all of one length."""
     from cufall_py.views import tables
-    from cufall_py.views.summary import requirements
+    from cufall_py.views.summary import requirements, thinned
 
     for report, judgements in found:
         if judgements:
             talk(f"{report.path}:" if len(found) > 1 else "")
             for line in tables.text(requirements(judgements)):
                 talk(line)
+            for line in thinned(report):
+                say(f"{report.path}: {line}")
 
 
 def annotate(mode: str, environ: Mapping[str, str], found: Found) -> None:

@@ -77,6 +77,12 @@ def _seconds(flag: str, help: str) -> Callable[[Any], Any]:
     help="The recording. [default: cufall-YYYYmmdd-HHMMSS.cufall in this folder]",
 )
 @option("--force", is_flag=True, help="Write over a file that is there.")
+@option(
+    "--keep",
+    default="",
+    metavar="SPAN@PERIOD,...",
+    help="Thin what gets old, as in 30m@full,24h@100ms,forever@1s. [default: forever@full]",
+)
 @_seconds(DURATION, "End after this many seconds, of a recording its own; 0: with the command, or at Ctrl-C.")
 @_seconds(WARMUP, "Let the region `command` begin so long after the command's start.")
 @_seconds(COOLDOWN, "Go on so long after the command's end.")
@@ -98,6 +104,7 @@ def _record(options: dict[str, Any], taken: dict[str, str], told: dict[str, Any]
     requirements = requirements_from(options["require"])
     gate.check_asked(requirements, options)
     path = _output(options["output"], options["force"], options["source"])
+    _check_keep(options["keep"], path)
     check_places({"--junit": options["junit"]} if options["junit"] else {}, {**taken, options["result"]: RESULT})
     outcome = _recorded(path, requirements, options)
     told["path"] = str(path.absolute())
@@ -132,14 +139,16 @@ def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str
         source = begin(plan_from(options), progress.say)
         stack.callback(source.close)
         gate.check_recordable(requirements, source)
-        return _run(source, path, options["force"], wishes, progress)
+        return _run(source, path, options, wishes, progress)
 
 
-def _run(source: Session | Playback, path: Path, force: bool, wishes: Wishes, progress: Progress) -> Outcome:
+def _run(
+    source: Session | Playback, path: Path, options: dict[str, Any], wishes: Wishes, progress: Progress
+) -> Outcome:
     from cufall_py.recorder import Recorder, Signals
 
     signals = Signals(with_command=bool(wishes.command), leave=leave_at_once)
-    source.record(path, force)
+    source.record(path, options["force"], options["keep"])
     recorder = Recorder(source, wishes, signals, progress.say, lambda: progress.show(source.counts))
     outcome = recorder.run()
     progress.clear()
@@ -225,6 +234,17 @@ def _output(asked: str, force: bool, source: str) -> Path:
     if is_read(str(path), source):
         raise UsageError(f"-o {path}: is what is played")
     return path
+
+
+def _check_keep(keep: str, path: Path) -> None:
+    """Raises UsageError for what `--keep` cannot be, or cannot be kept at this place."""
+    if not keep:
+        return
+    from cufall_py.keep import parse
+
+    parse(keep)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--keep: {path} is no file, and a recording is thinned by writing it anew")
 
 
 def _dated() -> Path:

@@ -175,7 +175,7 @@ def _parquet_writer(path: str, reading: Reading) -> Iterator[Callable[[Any], Non
     with (
         writing(place),
         open(where, "wb", closefd=path != "-") as file,
-        ParquetWriter(file, reading.opened, reading.part) as writer,
+        ParquetWriter(file, reading.opened, reading.part, bool(reading.keep)) as writer,
     ):
         yield writer.write
 
