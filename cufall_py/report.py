@@ -195,8 +195,12 @@ def verdict_metrics(gpu: Recorded) -> MetricSet:
 
 
 def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
-    """What was asked for, of the metrics that were recorded if none is named; all as recorded if nothing is."""
-    return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
+    """What was asked for. If no metric is named, those that were recorded, without what was taken for verdicts alone;
+    if nothing is, as they were recorded, too."""
+    shown = recorded.asked or recorded.metrics
+    if wanted == Wanted(()):
+        return replace(recorded, metrics=shown)
+    return replace(wanted, metrics=wanted.metrics or shown)
 
 
 def sets_of(
