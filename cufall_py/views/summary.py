@@ -80,7 +80,7 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
         (
             f"{j.outcome}: {j.why}" if j.why else j.outcome,
             j.requirement.text,
-            f"g{j.gpu}",
+            j.server or f"g{j.gpu}",
             j.region or EVERYTHING,
             judged_value(j),
             str(j.samples),
@@ -93,6 +93,8 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
 
 def judged_value(judgement: Judgement) -> str:
     """The value as it is compared: a percent, seconds, or a plain number."""
+    if judgement.requirement.of_rate:
+        return f"{plain(judgement.value)}/s"
     if judgement.requirement.of_unit:
         return seconds(judgement.value)
     return plain(judgement.value) if judgement.plain else percent(judgement.value)
