@@ -82,6 +82,7 @@ class Picker:
 
     def __init__(self, recorded: MetricSet, asked: MetricSet) -> None:
         self._columns = [recorded.counters.index(name) for name in asked.counters]
+        self._all_columns = recorded.counters == asked.counters
         self._as_it_is = recorded == asked
         self._sources = [_source(recorded.metrics, metric) for metric in asked.metrics]
         self.without = tuple(
@@ -92,9 +93,9 @@ class Picker:
         """The metrics of whose longer samples no extremes were kept: other quotients were recorded."""
 
     def of(self, samples: Samples) -> Samples:
-        if self._as_it_is:
+        if self._as_it_is or (self._all_columns and samples.minimum is None):
             return samples
-        values = samples.values[:, self._columns]
+        values = samples.values if self._all_columns else samples.values[:, self._columns]
         extremes = (self._extremes(of) for of in (samples.minimum, samples.maximum))
         return Samples(samples.start_ns, samples.end_ns, values, *extremes)
 

@@ -88,6 +88,7 @@ class Reading:
         self._pickers = [Picker(gpu.metrics, metrics) for gpu, metrics in zip(gpus, sets, strict=True)]
         self._groups = None if groups is None else positions(groups, [d.ordinal for d in chosen])
         self._verdict_sets = [verdict_metrics(Recorded(gpu)) for gpu in gpus]
+        self._verdict_pickers = [Picker(gpu.metrics, of) for gpu, of in zip(gpus, self._verdict_sets, strict=True)]
         self.keep = self._recording.keep
         """What it was thinned by, empty if it was not."""
         self.part = part.spans(self.outline) if part != Part() else None
@@ -132,7 +133,7 @@ class Reading:
         kept = [] if self._groups is None else [WHOLE]
         verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self._judging, kept)
         for read in self._chosen():
-            verdicts.add(read.gpu, read.samples)
+            verdicts.add(read.gpu, self._verdict_pickers[read.gpu].of(read.samples))
             rows = self._asked(read)
             summarizer.add(rows.gpu, rows.samples, rows.sm_mhz, rows.power_w)
             on_rows(rows)
