@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,7 @@ class Attachment:
         self._rates = [Rates() for _ in to]
         self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
         self._newest: Frame | None = None
+        self._marks: SimpleQueue[Mark] = SimpleQueue()
         self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
         self.path = Path(record) if record else folder(self) / "attached.cufall"
         self._session: BackgroundSession | None = None
@@ -122,7 +124,7 @@ class Attachment:
         """
         if not name.strip():
             raise UsageError("a region needs a name")
-        return Region(self._mark, name, text)
+        return Region(self._marks.put, name, text)
 
     def latest(self) -> Latest:
         """What came last of all; never waits."""
@@ -273,10 +275,6 @@ class Attachment:
             raise UsageError(f"no GPU {gpu} is sampled here; there are {_listed(map(str, there))}")
         return 0 if gpu is None else there.index(gpu)
 
-    def _mark(self, kind: str, at_ns: int, **more: Any) -> None:
-        if self._session and self._is_owner():
-            self._session.mark(kind, at_ns, **more)
-
     def _now(self, k: int) -> Now:
         taken = self._taken[k] if self._scrapers[k].newest else None
         return Now(self.servers[k], *(taken or (None, None)))
@@ -299,9 +297,12 @@ class Attachment:
             self._came.notify_all()
 
     def _take_readings(self) -> None:
-        """Of the thread: what the scrapers have brought goes to the recording."""
+        """Of the thread: regions, and what the scrapers have brought, go to the recording."""
         if not self._session:
             return
+        while not self._marks.empty():
+            kind, at_ns, told = self._marks.get()
+            self._session.mark(kind, at_ns, **told)
         for k, scraper in enumerate(self._scrapers):
             for line in scraper.unsaid():
                 self._tell(line)
@@ -320,21 +321,26 @@ class Attachment:
 
 
 Aio = Callable[..., Any]
+Mark = tuple[str, int, dict[str, str]]
+"""Kind, time and fields of an event."""
 
 
 class Region:
-    """A stretch of a program's time, for `with` and `async with`; each entering is a time of its own."""
+    """A stretch of a program's time, for `with` and `async with`; each entering is a time of its own.
 
-    __slots__ = ("_mark", "_name", "_text")
+    Entering and leaving only put a mark where the session's thread finds it.
+    """
 
-    def __init__(self, mark: Callable[..., None], name: str, text: str) -> None:
-        self._mark, self._name, self._text = mark, name, text
+    __slots__ = ("_begin", "_end", "_put")
+
+    def __init__(self, put: Callable[[Mark], None], name: str, text: str) -> None:
+        self._put, self._begin, self._end = put, {"name": name, "text": text}, {"name": name}
 
     def __enter__(self) -> None:
-        self._mark(REGION_BEGIN, time.time_ns(), name=self._name, text=self._text)
+        self._put((REGION_BEGIN, time.time_ns(), self._begin))
 
     def __exit__(self, *_: object) -> None:
-        self._mark(REGION_END, time.time_ns(), name=self._name)
+        self._put((REGION_END, time.time_ns(), self._end))
 
     async def __aenter__(self) -> None:
         self.__enter__()

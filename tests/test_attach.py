@@ -23,8 +23,10 @@ from cufall_py.plan import Plan
 from cufall_py.requirements import parse
 from cufall_py.served import Log, frame_table, logs, phase_shares
 from cufall_py.server_gpus import gpus_of
-from tests.scripted import cufall, script, soon, start
+from tests.scripted import command, cufall, script, soon, start
 from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure
+from tests.terminals import Terminal
+from tests.test_schemas import fits
 
 QUICK = ("--decode-us", "50000")
 
@@ -46,6 +48,13 @@ def attached(server: Running, tmp_path_factory: pytest.TempPathFactory) -> subpr
         *("--require", "tokens_per_s[running=1-4] > 50", "--require", "tensor.mean[running=1-4,gpu=1] >= 49%"),
         *("--require", "generation_tokens_per_s[running=99] > 1", "--result", str(folder / "result.json")),
     )
+
+
+def test_the_document_is_what_its_schema_says(attached: subprocess.CompletedProcess[str]) -> None:
+    fits("attach", attached.stdout)
+    path = str(folder_of(attached) / "run.cufall")
+    fits("report", cufall("report", path, "--json").stdout)
+    fits("result", (folder_of(attached) / "result.json").read_text())
 
 
 def folder_of(attached: subprocess.CompletedProcess[str]) -> Path:
@@ -147,6 +156,17 @@ def test_lines_where_there_is_no_terminal_and_tables_at_the_end(server: Running,
     assert "vLLM  running 0  waiting 0" in lines[-1] and "tensor 50%" in lines[-1]
     assert f"{server.url}: vLLM" in ended.stdout
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_terminal_shows_servers_and_their_gpus(server: Running, tmp_path: Path) -> None:
+    source = script(tmp_path, gpus=2)
+    with Terminal(command("attach", server.url, "--source", source, *QUICK), 100, 24) as terminal:
+        terminal.until(lambda text: re.search(r"^g1  tensor   50% █{6} ", text, re.MULTILINE))
+        text = terminal.sees("vLLM  running 0  waiting 0  gen 0 tok/s")
+        assert server.url in text and "q quit" in text
+        terminal.press("q")
+        assert terminal.ends() == 0
+        assert "by phase" in terminal.said
 
 
 def test_csv_has_frames_and_what_the_server_did(server: Running, tmp_path: Path) -> None:
