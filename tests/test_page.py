@@ -191,9 +191,9 @@ def test_gpus_metrics_and_scales_are_switched(tab: chromium.Tab) -> None:
     press(tab, "g0", altKey=True)
     assert at(line(tab), 5) == pytest.approx(0.5, abs=0.02)
     plots = "[...document.querySelectorAll('.plot h2')].filter((h) => h.offsetParent).map((h) => h.firstChild.data)"
-    assert tab.run(plots) == ["tensor", "SM clock, MHz", "power, W"]
+    assert tab.run(plots) == ["tensor", "verdict", "SM clock, MHz", "power, W"]
     press(tab, "power")
-    assert tab.run(plots) == ["tensor", "SM clock, MHz"]
+    assert tab.run(plots) == ["tensor", "verdict", "SM clock, MHz"]
 
 
 PAPER = "getComputedStyle(document.body).backgroundColor"

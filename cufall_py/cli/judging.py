@@ -17,7 +17,7 @@ from .options import Texts, option
 from .places import check_places, write_text
 
 if TYPE_CHECKING:
-    from cufall_py.analysis.verdict_scopes import Judging
+    from cufall_py.analysis.verdict_scopes import Judging, OnFrames
     from cufall_py.judgements import Judgement
     from cufall_py.part import Part
     from cufall_py.recording_reader import Rows
@@ -175,12 +175,15 @@ def metrics_in(requirements: Sequence[Requirement]) -> tuple[str, ...]:
 
 
 def judged(
-    reading: Reading, requirements: Sequence[Requirement], on_rows: Callable[[Rows], None] = lambda rows: None
+    reading: Reading,
+    requirements: Sequence[Requirement],
+    on_rows: Callable[[Rows], None] = lambda rows: None,
+    on_frames: OnFrames | None = None,
 ) -> tuple[Report, list[Judgement]]:
-    """Read it all, each batch of samples also given to `on_rows`, and judge it."""
+    """Read it all, what is read also given to `on_rows` and `on_frames` (Reading.report), and judge it."""
     from cufall_py.judgements import judge
 
-    report = reading.report(on_rows)
+    report = reading.report(on_rows, on_frames)
     return report, [j for requirement in requirements for j in judge(requirement, report.summary, reading.lacking)]
 
 
