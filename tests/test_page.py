@@ -14,7 +14,7 @@ from cufall_py.cli.pages import write_html
 from cufall_py.report import Reading
 from tests import chromium
 from tests.helpers import EPOCH, SECOND
-from tests.recordings import busy, opened, region, writer
+from tests.recordings import busy, doing, known_metrics, opened, region, writer
 
 WIDE, PHONE = (1280, 900), (390, 844)
 SECONDS = 40
@@ -194,6 +194,71 @@ def test_gpus_metrics_and_scales_are_switched(tab: chromium.Tab) -> None:
     assert tab.run(plots) == ["tensor", "verdict", "SM clock, MHz", "power, W"]
     press(tab, "power")
     assert tab.run(plots) == ["tensor", "verdict", "SM clock, MHz"]
+
+
+STRIP = """
+(() => {
+  const { ctx, bbox: { left, top, width, height } } = cufall.panels[2].chart;
+  const dots = ctx.getImageData(left, Math.round(top + height / 2), width, 1).data;
+  return JSON.stringify(Array.from({ length: width }, (_, x) => [...dots.slice(4 * x, 4 * x + 3)]));
+})()
+"""
+
+
+def strip(tab: chromium.Tab) -> list[list[int]]:
+    """What the first GPU's verdicts are drawn in, from left to right."""
+    found: list[list[int]] = json.loads(tab.run(STRIP))
+    return found
+
+
+LEGEND = (
+    "[...document.querySelectorAll('.legend li')].filter((li) => li.textContent === %s).map("
+    "(li) => getComputedStyle(li, '::before').backgroundColor)[0]"
+)
+
+
+def legend_colour(tab: chromium.Tab, name: str) -> list[int]:
+    found: str = tab.run(LEGEND % json.dumps(name))
+    return [int(part) for part in found.removeprefix("rgb(").removesuffix(")").split(",")]
+
+
+@pytest.fixture
+def verdicts(browser: chromium.Tab, tmp_path: Path) -> chromium.Tab:
+    """A second of copies, one that was not measured, and one of nothing."""
+    metrics = known_metrics(("tensor", "sm", "gr", "dram", "issue"), "GH100")
+    with writer(tmp_path / "run.cufall", [opened(metrics=metrics)]) as out:
+        out.add(0, doing(metrics, {"gr": 1.0, "sm": 0.9, "dram": 0.8, "issue": 0.1}, EPOCH, 1000, "GH100"))
+        out.add(0, doing(metrics, {}, EPOCH + 2 * SECOND, 1000, "GH100"))
+    write_html(Reading(tmp_path / "run.cufall"), str(tmp_path / "run.html"))
+    browser.problems.clear()
+    browser.prefer("light")
+    browser.size(*WIDE)
+    browser.open(tmp_path / "run.html")
+    browser.settle()
+    return browser
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_verdicts_are_drawn_in_the_colours_of_their_legend(verdicts: chromium.Tab, scheme: str) -> None:
+    verdicts.prefer(scheme)
+    colours = strip(verdicts)
+    third = len(colours) // 3
+    copies, blank, nothing = colours[2 : third - 2], colours[third + 2 : 2 * third - 2], colours[2 * third + 2 : -2]
+    assert all(colour == legend_colour(verdicts, "memory-bound") for colour in copies[::20])
+    assert all(colour == legend_colour(verdicts, "idle") for colour in nothing[::20])
+    assert not any(colour in (copies[0], nothing[0]) for colour in blank)
+    assert len({tuple(colour) for colour in blank}) > 1  # lines on paper
+    assert verdicts.run(LEGEND % json.dumps("tensor-bound")) is None  # there is none
+    assert verdicts.problems == []
+
+
+@pytest.mark.parametrize("second, told", [(0.5, "memory-bound"), (1.5, "not measured"), (2.5, "idle")])
+def test_the_verdict_under_the_cursor_is_told(verdicts: chromium.Tab, second: float, told: str) -> None:
+    left, _, width, _ = box(verdicts)
+    top = verdicts.run("cufall.panels[2].chart.over.getBoundingClientRect().top")
+    verdicts.mouse("mouseMoved", left + width * second / 3, top + 5)
+    verdicts.settle()
+    assert verdicts.run("document.querySelector('.strip .values').innerText").split("\n") == ["g0", told]
 
 
 PAPER = "getComputedStyle(document.body).backgroundColor"
