@@ -23,6 +23,7 @@ from cufall_py.part import Part
 from cufall_py.pyramid import FACTOR, FEWEST_BINS, Level, Pyramid
 from cufall_py.report import Reading
 from cufall_py.resolve import Wanted
+from cufall_py.sources.script import rate
 from cufall_py.views.html_report import NOTHING, Gap, Gpu, Page, html_report, most_bins, most_verdict_bins
 from tests.helpers import EPOCH, MS, SECOND, metric
 from tests.recordings import busy, doing, known_metrics, opened, phases, region, working, writer
@@ -199,6 +200,17 @@ def test_regions_have_their_verdicts_and_their_ceilings_where_asked(tmp_path: Pa
     cells = [re.findall("<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", to.read_text())]
     # 80 % of the tensor pipe beside 10 % of the memory: were the pipe busy all the time, 100 %
     assert ["products", "g0", "counters", "tensor", "80.0%", "100%", "20.0%"] in [row[:7] for row in cells]
+
+
+def test_the_roofline_has_the_peak_of_the_memory_that_was_counted(tmp_path: Path) -> None:
+    file = working(tmp_path / "run.cufall", WORK, ("tensor", "sm", "gr", "dram", "issue"))
+    found = document(made(file, wanted=Wanted(("dram", "tensor"))))
+    of = found["roofline"]
+    assert [found["plots"][of[name]]["label"] for name in ("tensor", "memory")] == ["tensor", "dram"]
+    assert of["reachable"] == {"tensor": 0.9, "memory": 0.9}
+    bytes_per_s = [rate(name, {"dram": 1.0}, "GH100") for name in ("dram__bytes_read.sum", "dram__bytes_write.sum")]
+    assert of["bytes_per_s"] == pytest.approx(sum(bytes_per_s))
+    assert document(made(file, wanted=Wanted(("tensor",))))["roofline"] is None
 
 
 def test_without_what_verdicts_take_there_are_none(tmp_path: Path) -> None:

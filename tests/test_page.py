@@ -12,6 +12,7 @@ import pytest
 
 from cufall_py.cli.pages import write_html
 from cufall_py.report import Reading
+from cufall_py.resolve import Wanted
 from tests import chromium
 from tests.helpers import EPOCH, SECOND
 from tests.recordings import busy, doing, known_metrics, opened, region, writer
@@ -259,6 +260,56 @@ def test_the_verdict_under_the_cursor_is_told(verdicts: chromium.Tab, second: fl
     verdicts.mouse("mouseMoved", left + width * second / 3, top + 5)
     verdicts.settle()
     assert verdicts.run("document.querySelector('.strip .values').innerText").split("\n") == ["g0", told]
+
+
+CANVAS = "JSON.stringify(document.querySelector('.roofline canvas').getBoundingClientRect())"
+EDGES = "JSON.stringify([[.01, 100].map(cufall.roofline.cloud.x), [.01, 100].map(cufall.roofline.cloud.y)])"
+
+
+def told_at(tab: chromium.Tab, memory: float, tensor: float) -> str:
+    """What is told with the pointer at these percents, of axes that go from 0.01 to 100 % by powers of ten."""
+    (left, right), (bottom, top) = json.loads(tab.run(EDGES))
+    across, up = (np.log10(percent / 0.01) / 4 for percent in (memory, tensor))
+    tab.run("document.querySelector('.roofline').scrollIntoView()")
+    tab.settle()
+    at = json.loads(tab.run(CANVAS))
+    tab.mouse("mouseMoved", at["left"] + left + (right - left) * across, at["top"] + bottom + (top - bottom) * up)
+    tab.settle()
+    found: str = tab.run("document.querySelector('.roofline .now').textContent")
+    return found
+
+
+@pytest.fixture
+def phases(browser: chromium.Tab, tmp_path: Path) -> chromium.Tab:
+    """A second of products and one of copies, both regions, and one of nothing in none."""
+    work = [("products", {"tensor": 0.8, "dram": 0.1}), ("copies", {"tensor": 0.0, "dram": 0.8}), ("", {})]
+    metrics = known_metrics(("tensor", "sm", "gr", "dram", "issue"), "GH100")
+    with writer(tmp_path / "run.cufall", [opened(metrics=metrics)]) as out:
+        for k, (name, shares) in enumerate(work):
+            out.add(0, doing(metrics, shares, EPOCH + k * SECOND, 1000, "GH100"))
+            if name:
+                region(out, name, EPOCH + k * SECOND, EPOCH + (k + 1) * SECOND)
+    write_html(Reading(tmp_path / "run.cufall", Wanted(("tensor", "dram"))), str(tmp_path / "run.html"))
+    browser.problems.clear()
+    browser.prefer("light")
+    browser.size(*WIDE)
+    browser.open(tmp_path / "run.html")
+    browser.settle()
+    return browser
+
+
+def test_each_region_is_a_cloud_of_its_shares(phases: chromium.Tab) -> None:
+    legend = "[...document.querySelectorAll('.roofline .legend li')].map((li) => li.textContent)"
+    assert set(phases.run(legend)) == {"products", "copies", "in no region, or across an edge"}
+    assert "products: dram 10.00 %, " in told_at(phases, 10, 80)
+    told = told_at(phases, 80, 0.01)
+    assert "copies: dram 80.0 %" in told and told.endswith("tensor <.01 %")
+    assert told_at(phases, 1, 1) == ""
+    phases.run("cufall.setView(0, 1)")
+    phases.settle()
+    assert phases.run(legend) == ["products"]  # of what is seen
+    assert told_at(phases, 80, 0.01) == ""
+    assert phases.problems == []
 
 
 PAPER = "getComputedStyle(document.body).backgroundColor"

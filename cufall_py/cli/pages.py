@@ -6,6 +6,7 @@ Both take rows as they are read, so that one reading of a recording serves for t
 from __future__ import annotations
 
 import gzip
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from cufall_py.pyramid import Builder
     from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
-    from cufall_py.views.html_report import Page, Section
+    from cufall_py.views.html_report import Page, Roofline, Section
 
     Taking = AbstractContextManager[Callable[[Rows], None]]
     """Within it each batch of rows is taken; after it the file is there."""
 
+ALIKE = 0.01
+"""Peaks that differ by less are one."""
 MOST_VALUES = 2_000_000
 """Samples times metrics that a trace has one by one; of more it has the means and maxima of bins."""
 
@@ -74,7 +77,7 @@ class HtmlPage:
         strip = self._verdicts.strip() if summary.has_verdicts(report) else None
         page = _page(self._reading, self._builder, title or os.path.basename(self._reading.path))
         with _writing(path) as write:
-            write(html_report(replace(page, strip=strip, sections=sections)))
+            write(html_report(replace(page, strip=strip, roofline=_roofline(report), sections=sections)))
 
 
 @contextmanager
@@ -139,6 +142,19 @@ def _verdict_bins(reading: Reading) -> VerdictBins:
     frames = -(-(spans[-1][1] - spans[0][0]) // frame_ns)
     in_one = bin_length_ns(frames, 0, most_verdict_bins(len(reading.opened)))
     return VerdictBins(len(reading.opened), spans, frame_ns, frame_ns * in_one)
+
+
+def _roofline(report: Report) -> Roofline | None:
+    """None where one of both is a plain quotient."""
+    from cufall_py.views.html_report import Roofline
+
+    rows = report.summary.scopes[0].rows
+    of = [{metric.label: metric for metric in row.metrics} for row in rows]
+    if any(name not in found or found[name].plain for found in of for name in ("tensor", "dram")):
+        return None
+    peaks = [found["dram"].counted_per_s / found["dram"].mean for found in of if found["dram"].mean > 0]
+    alike = peaks and max(peaks) - min(peaks) < ALIKE * max(peaks)
+    return Roofline(report.judging.table.reachable, sum(peaks) / len(peaks) if alike else math.nan)
 
 
 def _sections(report: Report, question: Question | None) -> Iterator[Section]:

@@ -7,7 +7,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,15 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Roofline:
+    """`reachable`: what can be reached of the peak of `tensor` and of `memory`. `bytes_per_s`: the memory's peak, NaN
+    where it is not known, or not the same of all GPUs."""
+
+    reachable: Mapping[str, float]
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
 class Section:
     """A table below the summary, and what a person must know to read it right."""
 
@@ -76,7 +85,7 @@ class Page:
     """What is shown. `metrics` are the columns of `pyramid`, SM clock and power those of `readings`.
 
     `spans` is the part of the recording that is meant, `begin_ns` when the recording began: seconds count from there.
-    `strip` are the verdicts of its frames, None if there are none.
+    `strip` are the verdicts of its frames, `roofline` the lines around its cloud; None if there are none.
     """
 
     title: str
@@ -90,6 +99,7 @@ class Page:
     gaps: Sequence[Gap] = ()
     notes: Sequence[str] = ()
     strip: Strip | None = None
+    roofline: Roofline | None = None
     sections: Sequence[Section] = ()
 
 
@@ -113,7 +123,7 @@ def html_report(page: Page) -> str:
         "style": _file("uplot/uPlot.min.css") + _file("page.css"),
         "licence": _file("uplot/LICENSE").strip(),
         "uplot": _file("uplot/uPlot.iife.min.js"),
-        "script": _file("verdicts.js") + _file("page.js"),
+        "script": _file("verdicts.js") + _file("roofline.js") + _file("page.js"),
         "data": _script_json(_document(page)),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
@@ -146,6 +156,19 @@ def _document(page: Page) -> dict[str, Any]:
         ],
         "gaps": [[gpu, seconds(gap.start_ns), seconds(gap.end_ns)] for gap, gpu in gaps],
         "verdicts": _verdicts(page.strip, seconds) if page.strip else None,
+        "roofline": _roofline(page.roofline, [metric.label for metric in page.metrics]) if page.roofline else None,
+    }
+
+
+def _roofline(of: Roofline, labels: Sequence[str]) -> dict[str, Any] | None:
+    """Which plots the points are made of, and the lines around them; None without both."""
+    if not {"tensor", "dram"} <= set(labels):
+        return None
+    return {
+        "tensor": labels.index("tensor"),
+        "memory": labels.index("dram"),
+        "reachable": {name: of.reachable[name] for name in ("tensor", "memory")},
+        "bytes_per_s": None if math.isnan(of.bytes_per_s) else of.bytes_per_s,
     }
 
 

@@ -42,16 +42,14 @@ def markdown(table: Table) -> Iterator[str]:
 
 def as_html(table: Table) -> str:
     """A table element."""
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.head)
-    rows = "".join(f"<tr>{_html_cells(row, table.words)}</tr>" for row in table.rows)
+    head = _html_cells("th", table.head, table.words)
+    rows = "".join(f"<tr>{_html_cells('td', row, table.words)}</tr>" for row in table.rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _html_cells(cells: Sequence[str], words: int) -> str:
-    return "".join(
-        f'<td class="word">{html.escape(cell)}</td>' if k < words else f"<td>{html.escape(cell)}</td>"
-        for k, cell in enumerate(cells)
-    )
+def _html_cells(tag: str, cells: Sequence[str], words: int) -> str:
+    kinds = [' class="word"' if k < words else "" for k in range(len(cells))]
+    return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -93,6 +93,7 @@
     theme: "auto",
     busy: false,
   };
+  let roofline = null; // { draw, cloud }
   const panels = []; // { label, plot, section, canvas, chart, cells, on }; without a plot: the lane, the verdicts
   const verdicts = doc.verdicts && verdictsOf(doc.verdicts);
 
@@ -367,7 +368,7 @@
     listen(panel.chart);
   }
 
-  const buildAll = () => { panels.forEach(build); told(); };
+  const buildAll = () => { panels.forEach(build); told(); roofline?.draw(); };
 
   function refresh() {
     for (const panel of panels) {
@@ -377,6 +378,7 @@
       panel.chart.setData(data(panel), true);
     }
     told();
+    roofline?.draw();
   }
 
   let due = 0;
@@ -537,6 +539,7 @@
       themed(state.theme);
       el("theme").textContent = `theme: ${state.theme}`;
       panels.forEach((panel) => panel.chart?.redraw(false));
+      roofline?.draw();
     };
     el("theme").addEventListener("click", () => {
       state.theme = THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length];
@@ -590,6 +593,37 @@
     add({ label: "verdict", draw: drawVerdicts, title: "verdict", note: `of frames of ${length(verdicts.frame)}${binned}`, below: legend });
   }
 
+  /** A point a bin, in the colour of its region. */
+  function addRoofline({ tensor, memory, ...more }) {
+    const section = make("section", "roofline"), told = make("p", "now"), legend = make("ul", "legend");
+    const colour = (name) => (name ? `hsl(${HUE[name]}, 65%, 50%)` : paint("--soft"));
+    const cloud = rooflineOf({ tensor: doc.plots[tensor], memory: doc.plots[memory], ...more },
+      { state, regions: doc.regions, value, levelFor, colour, paint });
+    const head = make("h2", "", "tensor over dram"), note = make("small");
+    head.append(note);
+    const roofs = `tensor ${100 * more.reachable.tensor} %, dram ${100 * more.reachable.memory} %`;
+    const notes = make("p", "notes", `Lines: what can be reached (${roofs}), and dotted where both would take equally long. `
+      + "No counter here counts operations: the pipe's share is of its cycles, and FLOP/s is not known.");
+    section.append(head, cloud.canvas, legend, told, notes);
+    el("plots").append(section);
+    const draw = () => {
+      const { bin, regions } = cloud.draw();
+      note.textContent = `a point a GPU and bin of ${length(bin)} of what is seen above`;
+      legend.replaceChildren(...regions.map((name) => {
+        const item = make("li", "", name || "in no region, or across an edge");
+        item.style.setProperty("--of", colour(name));
+        return item;
+      }));
+    };
+    cloud.canvas.addEventListener("mousemove", (event) => {
+      const found = cloud.near(event.offsetX, event.offsetY);
+      const moved = found && more.bytes_per_s ? `, ${+cloud.moved(found.memory).toPrecision(4)} GB/s` : "";
+      told.textContent = found ? `${doc.gpus[found.gpu].label}, ${clock(found.second, 3)}${found.region && `, ${found.region}`}: `
+        + `dram ${shown(found.memory, "%")}${moved}, tensor ${shown(found.tensor, "%")}` : "";
+    });
+    roofline = { draw, cloud };
+  }
+
   function fit(width) {
     for (const panel of panels) {
       if (!panel.chart) continue;
@@ -597,6 +631,7 @@
       pickLevel(panel, to);
       panel.chart.setSize({ width: to, height: panel.chart.height });
     }
+    roofline?.draw();
   }
 
   const date = new Date(doc.begin_ms + 1000 * BEGIN);
@@ -605,6 +640,7 @@
   doc.plots.slice(0, 1).forEach(addPlot);
   if (verdicts) addVerdicts(); // below what it explains
   doc.plots.slice(1).forEach(addPlot);
+  if (doc.roofline) addRoofline(doc.roofline);
   buildAll();
   switches();
   queueMicrotask(() => performance.mark("drawn")); // uPlot draws in microtasks that were queued before
@@ -615,5 +651,5 @@
     fit(Math.max(680, Math.ceil(0.8 * document.querySelector("table").offsetWidth))); // the table's letters are smaller there
   });
   addEventListener("afterprint", () => { themed(state.theme); fit(); });
-  window.cufall = { state, panels, setView, zoom, move }; // for who looks at it from outside, such as its test
+  window.cufall = { state, panels, roofline, setView, zoom, move }; // for who looks at it from outside, such as its test
 })();
