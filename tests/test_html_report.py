@@ -24,7 +24,17 @@ from cufall_py.pyramid import FACTOR, FEWEST_BINS, Level, Pyramid
 from cufall_py.report import Reading
 from cufall_py.resolve import Wanted
 from cufall_py.sources.script import rate
-from cufall_py.views.html_report import NOTHING, Gap, Gpu, Page, html_report, most_bins, most_verdict_bins
+from cufall_py.views.html_report import (
+    NOTHING,
+    Gap,
+    Gpu,
+    Page,
+    Section,
+    html_report,
+    most_bins,
+    most_verdict_bins,
+)
+from cufall_py.views.tables import Table
 from tests.helpers import EPOCH, MS, SECOND, metric
 from tests.recordings import busy, doing, known_metrics, opened, phases, region, working, writer
 
@@ -66,7 +76,10 @@ def test_a_page_of_noise_with_all_marks_there_can_be_is_below_2_mb(gpus: int, me
     gaps = [Gap(0, EPOCH + k * SECOND, EPOCH + k * SECOND + 1, 1) for k in range(20_000)]
     shares = np.random.default_rng(6).dirichlet(np.ones(len(CLASSES)), (gpus, most_verdict_bins(gpus)))
     strip = Strip(EPOCH, SECOND, 50 * MS, shares)
-    text = html_report(page(gpus, metrics, regions={"step" * 100: step}, gaps=gaps, strip=strip))
+    told = Section("told", Table(("region", "verdict"), [("é" * 1000, "mixed " * 20)] * 20_000), ["a note"])
+    marks = {"regions": {"step" * 100: step}, "gaps": gaps, "strip": strip, "sections": [told] * 2}
+    text = html_report(page(gpus, metrics, **marks))
+    assert "19,700 further rows are not shown" in text
     assert len(text.encode()) < LIMIT
     assert len(document(text)["plots"][0]["levels"][0]["data"]) >= gpus * 3 * 2 * 4 / 3 * 50
 
@@ -113,7 +126,7 @@ def test_a_spike_of_a_millisecond_survives_and_the_bin_is_told(tmp_path: Path) -
             ratios[617] = 0.93 * (k == 120)
             out.add(0, busy(EPOCH + k * SECOND, ratios.tolist()))
     text = made(tmp_path / "run.cufall")
-    assert "finest bins 5 ms" in text
+    assert "finest bins 6 ms" in text
     (plot,) = document(text)["plots"]
     for at, of in enumerate(plot["levels"]):
         peak = numbers(plot, at)[0, 2]

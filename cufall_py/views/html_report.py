@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from .tables import Table, as_html
 FOLDER = Path(__file__).parent / "html"
 NOTHING = 65_535
 """A number in the page that stands for not measured; those below it are parts of the top of their plot."""
-PYRAMID_BYTES = 1_450_000
+PYRAMID_BYTES = 1_230_000
 """What the numbers of all levels may take in the page, so that the page stays under 2 MB."""
 BYTES_A_BIN = 3 * 2 * 4 / 3 * 4 / 3
 """Minimum, mean, maximum; in base64; with the levels above the finest."""
@@ -37,6 +37,8 @@ STRIP_BYTES = 200_000
 BYTES_A_STRIP_BIN = len(CLASSES) * 4 / 3
 MOST_MARKS = 600
 """Regions, and gaps, that a page can hold: the longest ones."""
+MOST_ROWS = 300
+"""Of the table of a section."""
 LONGEST_NAME, LONGEST_TEXT = 60, 120
 """Characters of a region that are kept."""
 READING_UNITS = (("SM clock", "MHz"), ("power", "W"))
@@ -295,9 +297,11 @@ def _summary(page: Page) -> str:
 
 
 def _section(section: Section) -> str:
-    title = html.escape(section.title)
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in section.notes)
-    table = f'<div class="summary" tabindex="0" role="region" aria-label="{title}">{as_html(section.table)}</div>'
+    title, rows = html.escape(section.title), section.table.rows
+    shown = replace(section.table, rows=[[cell[:LONGEST_TEXT] for cell in row] for row in rows[:MOST_ROWS]])
+    left_out = [f"{len(rows) - MOST_ROWS:,} further rows are not shown"] if len(rows) > MOST_ROWS else []
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in [*left_out, *section.notes])
+    table = f'<div class="summary" tabindex="0" role="region" aria-label="{title}">{as_html(shown)}</div>'
     return f'<section class="told"><h2>{title}</h2>{table}<ul class="notes">{notes}</ul></section>'
 
 

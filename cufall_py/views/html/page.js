@@ -603,7 +603,7 @@
     head.append(note);
     const roofs = `tensor ${100 * more.reachable.tensor} %, dram ${100 * more.reachable.memory} %`;
     const notes = make("p", "notes", `Lines: what can be reached (${roofs}), and dotted where both would take equally long. `
-      + "No counter here counts operations: the pipe's share is of its cycles, and FLOP/s is not known.");
+      + "The pipe's share is of its cycles, not of operations that were counted: no FLOP/s follows from it.");
     section.append(head, cloud.canvas, legend, told, notes);
     el("plots").append(section);
     const draw = () => {
