@@ -103,6 +103,7 @@ LAYERS: dict[str, str] = {
     "analysis.verdict_windows",
     "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
+    "analysis.verdict_bins": "spans analysis.* analysis.decision_table analysis.verdict analysis.verdict_frames",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors keep metrics "
     "outline part readings recorded_metrics recording_reader resolve samples sources spans saying",
     "requirements": "analysis.* analysis.decision_table errors presets",
@@ -147,7 +148,7 @@ LAYERS: dict[str, str] = {
     "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series views.listing",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
-    "views.html_report": "metrics outline pyramid samples spans",
+    "views.html_report": "analysis.decision_table analysis.verdict_bins metrics outline pyramid samples spans views.*",
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.groups": "analysis.groups views.*",

@@ -17,7 +17,7 @@ from .options import Texts, option
 from .places import check_places, write_text
 
 if TYPE_CHECKING:
-    from cufall_py.analysis.verdict_scopes import Judging
+    from cufall_py.analysis.verdict_scopes import Judging, OnFrames
     from cufall_py.judgements import Judgement
     from cufall_py.part import Part
     from cufall_py.recording_reader import Rows
@@ -178,13 +178,16 @@ def metrics_in(requirements: Sequence[Requirement]) -> tuple[str, ...]:
 
 
 def judged(
-    reading: Reading, requirements: Sequence[Requirement], on_rows: Callable[[Rows], None] = lambda rows: None
+    reading: Reading,
+    requirements: Sequence[Requirement],
+    on_rows: Callable[[Rows], None] = lambda rows: None,
+    on_frames: OnFrames | None = None,
 ) -> tuple[Report, list[Judgement]]:
-    """Read it all, each batch of samples also given to `on_rows`, and judge it."""
+    """Read it all, what is read also given to `on_rows` and `on_frames` (Reading.report), and judge it."""
     from cufall_py.judgements import judge
     from cufall_py.served_judgements import judge_served
 
-    report = reading.report(on_rows)
+    report = reading.report(on_rows, on_frames)
     of_servers = judge_served(reading.path, [requirement for requirement in requirements if requirement.of_server])
     found = ((r, of_servers.get(r) or judge(r, report.summary, reading.lacking)) for r in requirements)
     return report, [judgement for _, those in found for judgement in those]

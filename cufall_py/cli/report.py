@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from cufall_py.requirements import Requirement
     from cufall_py.served import Served
 
+    from .pages import HtmlPage
+
     Found = Sequence[tuple[Report, Sequence[Judgement]]]
 
 CHOOSING = ("devices", "metrics", "denominator", "no_denominator", "raw", "full_scale", "begin", "end", "region")
@@ -51,6 +53,7 @@ CHOOSING = ("devices", "metrics", "denominator", "no_denominator", "raw", "full_
 BAR = "▇"
 OUTPUTS = {"csv_path": "--csv", "markdown": "--markdown", "junit": "--junit", "parquet": "--parquet"}
 PAGES = {"html": "--html", "trace": "--trace"}
+NO_SAMPLES = "no samples in what was asked for"
 
 
 def _chosen(param: click.Parameter) -> click.Parameter:
@@ -96,7 +99,7 @@ def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any])
     _check_outputs(files, options, bool(requirements))
     end_in_order()
     readings = [_reading(file, options, requirements, question) for file in files]
-    found = [_read(reading, options, requirements) for reading in readings]
+    found = [_read(reading, options, requirements, question) for reading in readings]
     told["requirements"] += as_data(found)
     _write(found, options, question, [_served(file, options) for file in files])
     tell(found)
@@ -142,17 +145,33 @@ def _reading(
 
 
 def _read(
-    reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement]
+    reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
 ) -> tuple[Report, list[Judgement]]:
     """Read it once, for all that is made of its samples."""
+    page = _html_page(reading, options)
     with ExitStack() as stack:
         takers = [stack.enter_context(writer) for writer in _writers(reading, options)]
+        takers += [page.rows] if page else []
 
         def take(rows: Rows) -> None:
             for taker in takers:
                 taker(rows)
 
-        return judged(reading, requirements, take)
+        found = judged(reading, requirements, take, page.frames if page else None)
+    if page:
+        page.write(options["html"], found[0], question=question)
+    return found
+
+
+def _html_page(reading: Reading, options: dict[str, Any]) -> HtmlPage | None:
+    """A page or a trace of nothing cannot be, which is only said."""
+    from .pages import HtmlPage
+
+    if options["html"] and reading.spans:
+        return HtmlPage(reading)
+    if options["html"]:
+        say(f"--html: {NO_SAMPLES}")
+    return None
 
 
 def _served(file: str, options: dict[str, Any]) -> list[Served]:
@@ -164,16 +183,15 @@ def _served(file: str, options: dict[str, Any]) -> list[Served]:
 
 
 def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:
-    """Of what is made of samples: a page or a trace of nothing cannot be, which is only said."""
-    from .pages import html_writer, trace_writer
+    """Of what is made of samples alone."""
+    from .pages import trace_writer
 
     if options["parquet"]:
         yield _parquet_writer(options["parquet"], reading)
-    for name, writer in (("html", html_writer), ("trace", trace_writer)):
-        if options[name] and reading.spans:
-            yield writer(reading, options[name])
-        elif options[name]:
-            say(f"{PAGES[name]}: no samples in what was asked for")
+    if options["trace"] and reading.spans:
+        yield trace_writer(reading, options["trace"])
+    elif options["trace"]:
+        say(f"--trace: {NO_SAMPLES}")
 
 
 @contextmanager
