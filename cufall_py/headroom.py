@@ -50,9 +50,14 @@ class Headroom:
 
 
 def headrooms(report: Report, question: Question) -> list[Headroom]:
-    """By counters, then by the model if there is one, of each region (everything first) and GPU."""
+    """By counters, then by the model if there is one, of each region (everything first) and GPU.
+
+    A region of which nothing lies in the part that is reported has none.
+    """
     found: list[Headroom] = []
     for scope in report.summary.scopes:
+        if scope.name and not any(row.samples for row in scope.rows):
+            continue
         for k, row in enumerate(scope.rows):
             found += _of_row(report, question, scope.name, k, row)
     return found

@@ -148,7 +148,7 @@ class MetricSet:
     def column_ratios(self, columns: Sequence[Floats]) -> list[Floats]:
         """(n,) of each metric, of what `columns` gives: for a great many samples ten times as fast as `quotients`.
 
-        NaN for a metric that is absent or has no value; samples have a length.
+        NaN for a metric that is absent or has no value, and where all is 0.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             return [

@@ -167,7 +167,7 @@ VERDICT_SETS: dict[str, tuple[str, ...]] = {
     "GA100": ("tensor", "sm", "gr", "dram", "pcie.rx", "pcie.tx"),
     "GA10x": ("tensor", "sm", "gr", "dram", "pcie.rx", "pcie.tx"),
     "AD10x": ("tensor", "sm", "gr", "dram", "pcie.rx", "pcie.tx"),
-    "GH100": ("tensor", "sm", "gr", "dram", "issue", "fma", "pcie.rx", "pcie.tx"),
+    "GH100": ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "launches", "pcie.rx", "pcie.tx"),
     "GB100": ("sm", "gr", "dram", "pcie.rx", "pcie.tx"),
     "GB110": ("sm", "gr", "dram", "pcie.rx", "pcie.tx"),
     "GB20x": ("tensor", "sm", "gr", "dram", "pcie.rx", "pcie.tx"),

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from .metrics import TIME, Metric, MetricSet
 from .outline import forward
-from .recording import READINGS
 from .recording_reader import Rows
-from .samples import Floats, Fold, Ints, Samples, fold
+from .samples import Floats, Fold, Ints, Samples, fold, joined_extremes
 from .span_frames import ending, summed_counters, within
 from .spans import Span, rounded_out
+from .thinning import READINGS
 
 BLOCK_ROWS = 65_536
 """Samples of a GPU that are folded at once."""
@@ -63,7 +63,7 @@ class Pyramid:
 def bin_length_ns(length_ns: int, period_ns: float, most: int) -> int:
     """The least round number of which at most so many make the length; but no bin is shorter than samples are."""
     finest = _round(period_ns * 1.01, down=True) if period_ns > 0 else 1
-    return max(finest, _round(length_ns / most))
+    return max(finest, _round(-(-length_ns // most)))
 
 
 class Builder:
@@ -117,8 +117,9 @@ class _Gpu:
         held, self._held, self._count = self._held, [], 0
         if not held:
             return
-        start_ns, end_ns = (np.concatenate([getattr(r.samples, name) for r in held]) for name in ("start_ns", "end_ns"))
-        samples = Samples(start_ns, end_ns, _columnar([rows.samples.values for rows in held]))
+        parts = [rows.samples for rows in held]
+        start_ns, end_ns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("start_ns", "end_ns"))
+        samples = Samples(start_ns, end_ns, _columnar([part.values for part in parts]), *joined_extremes(parts))
         ahead = forward(start_ns, end_ns, self._reached_ns)
         if not ahead.any():
             return
@@ -138,7 +139,6 @@ class _Bins:
         self.minimum = np.full((axis.bins, len(metrics.metrics)), np.nan)
         self.maximum, self.got = self.minimum.copy(), 0
         self._summed = summed_counters(metrics)
-        self._columns = _Columns(metrics)
 
     def add(self, samples: Samples, spans: Sequence[Span]) -> None:
         """Take samples in order. What has no value in a counter counts as not measured."""
@@ -163,12 +163,16 @@ class _Bins:
         """Those that lie in one bin each, nearly all in long bins: column by column, many times as fast as `fold`."""
         begins = np.flatnonzero(np.diff(into, prepend=-1))
         at = into[begins]
-        amounts = self._columns.amounts(samples)
+        amounts = np.stack(self.of.columns(samples.values, samples.end_ns - samples.start_ns))
         amounts[:, ~whole] = 0
         self.totals[at] += np.add.reduceat(amounts, begins, axis=1).T
-        for k, quotients in enumerate(self._columns.quotients(amounts)):
-            for extreme, ufunc in ((self.minimum, np.fmin), (self.maximum, np.fmax)):
-                extreme[at, k] = ufunc(extreme[at, k], ufunc.reduceat(quotients, begins))
+        for k, quotients in enumerate(self.of.column_ratios(list(amounts))):
+            for extreme, kept, ufunc in (
+                (self.minimum, samples.minimum, np.fmin),
+                (self.maximum, samples.maximum, np.fmax),
+            ):
+                own = quotients if kept is None else ufunc(quotients, np.where(whole, kept[:, k], np.nan))
+                extreme[at, k] = ufunc(extreme[at, k], ufunc.reduceat(own, begins))
 
     def _take_fold(self, part: Fold) -> None:
         first = (part.start_ns - self.axis.start_ns) // part.frame_ns
@@ -220,32 +224,6 @@ def _level(gpus: list[list[_Bins]]) -> Level:
         stacked(lambda bins: bins.maximum),
         np.stack([sets[0].totals[:, -1] for sets in gpus]),
     )
-
-
-class _Columns:
-    """MetricSet's `extend` and `quotients` a column at a time: for a great many samples ten times as fast."""
-
-    def __init__(self, metrics: MetricSet) -> None:
-        column = {name: k for k, name in enumerate((*metrics.counters, TIME))}
-        self._rates = [column[m.counters[0]] for m in metrics.metrics if m.rate]
-        self._of = [([column[name] for name in m.counters], m.peak, column[m.elapsed]) for m in metrics.metrics]
-
-    def amounts(self, samples: Samples) -> Floats:
-        """(counters + 1, n) of what adds up over time, time last."""
-        out = np.empty((samples.values.shape[1] + 1, len(samples)))
-        out[:-1], out[-1] = samples.values.T, samples.end_ns - samples.start_ns
-        out[self._rates] *= out[-1]
-        return out
-
-    def quotients(self, amounts: Floats) -> list[Floats]:
-        """(counters + 1, n) to (n,) of each metric; NaN for one that is absent, and where there is no time."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return [
-                sum(amounts[k] for k in counters) / (peak * amounts[elapsed])
-                if counters
-                else np.full(amounts.shape[1], np.nan)
-                for counters, peak, elapsed in self._of
-            ]
 
 
 def _columnar(batches: Sequence[Floats]) -> Floats:

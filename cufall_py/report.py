@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .analysis.evidence import INPUTS
-from .analysis.summary import Subject, Summarizer, Summary
-from .analysis.verdict_scopes import Judging, ScopeVerdicts
+from .analysis.groups import Group, alike, grouped, positions
+from .analysis.summary import WHOLE, Subject, Summarizer, Summary
+from .analysis.verdict_scopes import FrameCodes, Judging, OnFrames, ScopeVerdicts
+from .analysis.verdict_windows import WindowVerdict
 from .devices import select
 from .errors import CufallError, UsageError
+from .keep import Keep
 from .metrics import MetricSet
 from .outline import REGION_BEGIN, REGION_END, Event, Outline, regions
 from .part import Part
 from .readings import THROTTLED
-from .recorded_metrics import Recorded, metrics_of
+from .recorded_metrics import Picker, Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
-from .samples import Samples
 from .saying import Say
 from .sources import Opened
 from .spans import Span, union
@@ -29,7 +34,11 @@ FOREVER_NS = 2**62
 
 @dataclass(frozen=True)
 class Report:
-    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut."""
+    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut.
+
+    `keep` is what it was thinned by, empty if it was not; `own_extremes` names the metrics of whose longer samples no
+    extremes were kept.
+    """
 
     path: str
     opened: tuple[Opened, ...]
@@ -37,13 +46,17 @@ class Report:
     whole: bool
     versions: dict[str, str]
     judging: Judging = Judging()
+    groups: tuple[Group, ...] = ()
+    keep: Keep = ()
+    own_extremes: tuple[str, ...] = ()
 
 
 class Reading:
     """A recording as it is to be reported: chosen GPUs, metrics and part. What `wanted` leaves empty is as recorded.
 
     `also` names metrics that are wanted besides if there are counters of them; `lacking` has why there are none, by
-    name. `say` gets each line a person should read; `judging` says how verdicts are given.
+    name. `say` gets each line a person should read; `judging` says how verdicts are given;
+    `groups` which GPUs, by CUDA's numbers, are looked at together: none if None, those that behave alike if empty.
 
     Raises CufallError for a file that cannot be read, UsageError for what it cannot be asked for.
     """
@@ -58,8 +71,9 @@ class Reading:
         *,
         also: Sequence[str] = (),
         judging: Judging = Judging(),
+        groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        self.path, self._recording, self._judging = str(path), Recording(path, say), judging
+        self.path, self._recording, self.judging = str(path), Recording(path, say), judging
         recorded = self._recording.opened
         if not recorded:
             raise CufallError(f"{path}: its head describes no GPU")
@@ -71,11 +85,12 @@ class Reading:
         sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
-        self._columns = [
-            [gpu.metrics.counters.index(name) for name in metrics.counters]
-            for gpu, metrics in zip(gpus, sets, strict=True)
-        ]
+        self._pickers = [Picker(gpu.metrics, metrics) for gpu, metrics in zip(gpus, sets, strict=True)]
+        self._groups = None if groups is None else positions(groups, [d.ordinal for d in chosen])
         self._verdict_sets = [verdict_metrics(Recorded(gpu)) for gpu in gpus]
+        self._verdict_pickers = [Picker(gpu.metrics, of) for gpu, of in zip(gpus, self._verdict_sets, strict=True)]
+        self.keep = self._recording.keep
+        """What it was thinned by, empty if it was not."""
         self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
 
@@ -85,7 +100,8 @@ class Reading:
         of, positions = self._recording.outline(), self._positions
         gaps = [replace(gap, gpu=positions[gap.gpu]) for gap in of.gaps if gap.gpu in positions]
         counts, periods_ns = [of.counts[k] for k in positions], [of.periods_ns[k] for k in positions]
-        return replace(of, counts=counts, periods_ns=periods_ns, gaps=gaps)
+        periods = [of.periods[k] for k in positions]
+        return replace(of, counts=counts, periods_ns=periods_ns, periods=periods, gaps=gaps)
 
     @property
     def spans(self) -> list[Span]:
@@ -104,30 +120,50 @@ class Reading:
 
     def _asked(self, rows: Rows) -> Rows:
         """The same with the counters that are asked for alone."""
-        samples, columns = rows.samples, self._columns[rows.gpu]
-        if columns == list(range(samples.values.shape[1])):
-            return rows
-        return replace(rows, samples=Samples(samples.start_ns, samples.end_ns, samples.values[:, columns]))
+        return replace(rows, samples=self._pickers[rows.gpu].of(rows.samples))
 
-    def report(self, on_rows: Callable[[Rows], None] = lambda rows: None) -> Report:
-        """Read it all; each batch of samples is also given to `on_rows`."""
+    def report(self, on_rows: Callable[[Rows], None] = lambda rows: None, on_frames: OnFrames | None = None) -> Report:
+        """Read it all; each batch of samples is also given to `on_rows`, each verdict of a frame to `on_frames`."""
         marks, reasons, recorded = self._events()
         named = {
             name: [(time.start_ns, time.end_ns) for time in times]
             for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
         }
         summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded)
-        verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self._judging)
+        codes = FrameCodes(len(self.opened)) if self._groups is not None else None
+        watchers = [watcher for watcher in (on_frames, codes and codes.add) if watcher]
+        verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self.judging, {WHOLE: watchers})
         for read in self._chosen():
-            verdicts.add(read.gpu, read.samples)
+            verdicts.add(read.gpu, self._verdict_pickers[read.gpu].of(read.samples))
             rows = self._asked(read)
             summarizer.add(rows.gpu, rows.samples, rows.sm_mhz, rows.power_w)
             on_rows(rows)
         summary = summarizer.summary()
         found = verdicts.verdicts({scope.name: scope.wanted_s for scope in summary.scopes})
-        judged = replace(summary, verdicts=found)
-        whole, versions = self._recording.whole, self._recording.versions
-        return Report(self.path, self.opened, judged, whole, versions, self._judging)
+        groups = self._grouped(codes.codes(), found[WHOLE]) if codes else []
+        of = self._recording
+        return Report(
+            self.path,
+            self.opened,
+            replace(summary, verdicts=found),
+            of.whole,
+            of.versions,
+            self.judging,
+            tuple(groups),
+            of.keep,
+            self._own_extremes() if of.keep else (),
+        )
+
+    def _own_extremes(self) -> tuple[str, ...]:
+        """The metrics of whose longer samples no extremes were kept."""
+        return tuple(dict.fromkeys(label for picker in self._pickers for label in picker.without))
+
+    def _grouped(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict]) -> list[Group]:
+        groups: Mapping[str, Sequence[int]] = self._groups or {}
+        if not groups:
+            found = alike([window.shares for window in windows], [window.means for window in windows])
+            groups = {f"auto-{k + 1}": gpus for k, gpus in enumerate(found)}
+        return grouped(codes, groups, self.judging.frame_ns)
 
     def _events(self) -> tuple[list[Event], list[Event], Span | None]:
         """Those of regions, NVML's reasons, and from when to when there were any."""
@@ -161,8 +197,12 @@ def verdict_metrics(gpu: Recorded) -> MetricSet:
 
 
 def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
-    """What was asked for, of the metrics that were recorded if none is named; all as recorded if nothing is."""
-    return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
+    """What was asked for. If no metric is named, those that were recorded, without what was taken for verdicts alone;
+    if nothing is, as they were recorded, too."""
+    shown = recorded.asked or recorded.metrics
+    if wanted == Wanted(()):
+        return replace(recorded, metrics=shown)
+    return replace(wanted, metrics=wanted.metrics or shown)
 
 
 def sets_of(

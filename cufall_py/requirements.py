@@ -2,7 +2,7 @@
 
 QTY is one of QUANTITIES, `verdict.CLASS`, or METRIC.STAT (last dot) with STAT one of STATISTICS. A selector is the
 name of a region (quoted if it holds one of `= , ] "` or a space; within quotes a backslash stands before a quote or a
-backslash), `gpu=0-3+5`, `running=16` or `running=12-20`, or `group=all`. A requirement must hold on each selected GPU.
+backslash), `gpu=0-3+5`, `running=16` or `running=12-20`, or `group=NAME`. A requirement must hold on each selected GPU.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import ge, gt, le, lt, methodcaller
+from types import MappingProxyType
 from typing import Any
 
 from .analysis.decision_table import SPELT
@@ -87,16 +88,19 @@ class Requirement:
         return self.statistic in OF_SERVERS
 
 
-def parse(text: str) -> Requirement:
-    """Read one. Raises UsageError with a line that points at the character that is wrong."""
-    return _Reader(text).requirement()
+def parse(text: str, groups: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Requirement:
+    """Read one; `groups` are the GPUs of each that `group=` can name.
+
+    Raises UsageError with a line that points at the character that is wrong.
+    """
+    return _Reader(text, groups).requirement()
 
 
 class _Reader:
     """Reads a text from begin to end."""
 
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+    def __init__(self, text: str, groups: Mapping[str, tuple[int, ...]]) -> None:
+        self._text, self._at, self._groups = text, 0, groups
 
     def requirement(self) -> Requirement:
         self._skip()
@@ -168,8 +172,11 @@ class _Reader:
         value_at, value = self._at, self._expect(_BARE, "a value")
         if word == "group" and value == "all":
             return "group", value
+        if word == "group" and value in self._groups:
+            return "gpu", self._groups[value]
         if word == "group":
-            raise self._error(f"no group {value}; there is all, and gpu= names single ones", value_at)
+            there = ", ".join(["all", *self._groups])
+            raise self._error(f"no group {value}; there is {there} (--group), and gpu= names single ones", value_at)
         told = f'there are gpu=, running=, group=, and regions ("{word}=..." in quotes)'
         raise self._error(f"unknown selector {word}=; {told}", at)
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from cufall_py.costs import CARD, CHIP, COSTS, DATE, HOW, Cost
-from cufall_py.presets import FAMILIES, MEANING, SHORT_NAMES, VERIFIED, Recipe, Table
+from cufall_py.presets import FAMILIES, MEANING, SHORT_NAMES, VERDICT_SETS, VERIFIED, Recipe, Table
 
 PAGE = Path(__file__).parent / "metrics.md"
 HEAD = """# Metrics
@@ -58,7 +58,9 @@ def cost_row(cost: Cost) -> str:
 
 def section(family: str, table: Table) -> str:
     rows = "".join(row(name, table[name], name in VERIFIED.get(family, ())) for name in SHORT_NAMES)
-    return f"\n## {family}\n\n| short name | counters | elapsed | |\n|---|---|---|---|\n{rows}"
+    verdicts = " + ".join(f"`{name}`" for name in VERDICT_SETS[family])
+    head = f"\n## {family}\n\n`--set verdict`: {verdicts}\n\n"
+    return f"{head}| short name | counters | elapsed | |\n|---|---|---|---|\n{rows}"
 
 
 def row(name: str, recipe: Recipe | str, verified: bool) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cufall_py.analysis.phases import PHASES
+from cufall_py.analysis.scrapes import Scrapes
 from cufall_py.engines.columns import columns
 from cufall_py.engines.page import read
 from cufall_py.engines.rates import Rates
@@ -95,7 +96,7 @@ def as_page(lines: dict[str, float], at_s: float) -> Reading:
     return read("".join(f"{name} {value}\n" for name, value in lines.items()), moment(at_s))
 
 
-def scraped(readings: Sequence[Reading]):  # type: ignore[no-untyped-def]
+def scraped(readings: Sequence[Reading]) -> Scrapes:
     """The columns of what lies between these readings."""
     rates = Rates()
     return columns([interval for reading in readings if (interval := rates.add(reading))])

@@ -68,17 +68,44 @@ def phases(path: Path, gpus: int = 1, seconds: int = 1) -> Path:
     return path
 
 
+def known_metrics(names: Sequence[str], chip: str) -> MetricSet:
+    """Short names as a scripted GPU of this chip counts them."""
+    metrics = resolve(Wanted(tuple(names)), chip)
+    return metrics.with_peaks({name: peak(name) for name in metrics.unknown_peaks()})
+
+
+def doing(metrics: MetricSet, shares: dict[str, float], start_ns: int, milliseconds: int, chip: str) -> Samples:
+    """Samples of 1 ms of a GPU that does one thing: shares by short name, `launches` a second."""
+    edges = start_ns + MS * np.arange(milliseconds + 1, dtype=np.int64)
+    row = [rate(counter, shares, chip) / 1000 for counter in metrics.counters]
+    return Samples(edges[:-1], edges[1:], np.array([row] * milliseconds))
+
+
 def working(
     path: Path, phases: Sequence[tuple[str, dict[str, float]]], names: Sequence[str], chip: str = "GH100"
 ) -> Path:
-    """A GPU that does one thing after another, a second each, each a region: `phases` are names and shares by short
-    name (`launches` a second), of which `names` are recorded."""
-    metrics = resolve(Wanted(tuple(names)), chip)
-    metrics = metrics.with_peaks({name: peak(name) for name in metrics.unknown_peaks()})
-    edges = EPOCH + MS * np.arange(1001, dtype=np.int64)
+    """A GPU that does one thing after another, a second each, each a region; `names` are recorded of it."""
+    metrics = known_metrics(names, chip)
     with writer(path, [opened(metrics=metrics, chip=chip)]) as out:
         for k, (name, shares) in enumerate(phases):
-            values = np.array([[rate(counter, shares, chip) / 1000 for counter in metrics.counters]] * 1000)
             region(out, name, EPOCH + k * SECOND, EPOCH + (k + 1) * SECOND)
-            out.add(0, Samples(edges[:-1] + k * SECOND, edges[1:] + k * SECOND, values))
+            out.add(0, doing(metrics, shares, EPOCH + k * SECOND, 1000, chip))
+    return path
+
+
+def side_by_side(
+    path: Path,
+    patterns: Sequence[Sequence[tuple[int, dict[str, float]]]],
+    times: int,
+    names: Sequence[str],
+    chip: str = "GH100",
+) -> Path:
+    """A GPU for each pattern, of milliseconds and what is done in them, again and again so many times."""
+    metrics = known_metrics(names, chip)
+    with writer(path, [opened(k, metrics, chip) for k in range(len(patterns))]) as out:
+        for gpu, pattern in enumerate(patterns):
+            at_ns = EPOCH
+            for milliseconds, shares in [*pattern] * times:
+                out.add(gpu, doing(metrics, shares, at_ns, milliseconds, chip))
+                at_ns += milliseconds * MS
     return path

@@ -377,6 +377,16 @@ def test_a_report_by_counters(decode: str, capfd: pytest.CaptureFixture[str]) ->
     assert [part["share"] for part in row["parts"]] == pytest.approx([0.002, 0.001, 0.0], abs=1e-12)
 
 
+def test_a_part_has_ceilings_of_the_regions_in_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "two.cufall"
+    with writer(path, [described(0, "NVIDIA H200")]) as out:
+        region(out, "first", EPOCH, EPOCH + 500_000_000)
+        region(out, "second", EPOCH + 500_000_000, EPOCH + 1_000_000_000)
+        out.add(0, shares(0.001, 0.5, 0.25))
+    found = rows(capfd, str(path), "--ceiling", "--region", "second")
+    assert [row["region"] for row in found] == [None, "second"]
+
+
 def test_a_report_by_a_model(decode: str, capfd: pytest.CaptureFixture[str]) -> None:
     """1 G weights of 2 bytes at batch 1: 0.485 % at the data sheet's 1.83 GHz; at the 1 GHz of the cycles that were
     counted, a larger share of them. A quarter of 100 bytes a cycle of 1 GHz are 25 GB/s."""

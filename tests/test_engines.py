@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, strategies as st
 
 from cufall_py.engines.known import ENGINES
 from cufall_py.engines.page import NoMetrics, read
@@ -87,6 +88,20 @@ def test_triton_counts_no_tokens_and_says_so() -> None:
     reading = as_read(pages.triton())
     assert reading.number("generation_tokens") is None
     assert [note for note in reading.notes if "no known token counter" in note]
+
+
+def test_what_a_labelled_counter_never_counted_is_0_where_its_other_labels_are_there() -> None:
+    prefill_only = 'sglang:realtime_tokens_total{mode="prefill_compute",dp_rank="0"} 300\n'
+    reading = as_read(prefill_only + "sglang:generation_tokens_total 7\n")
+    assert (reading.number("generation_tokens"), reading.values["generation_tokens"].moves) == (0, "step")
+    assert reading.number("prompt_tokens") == 300
+    assert as_read("sglang:generation_tokens_total 7\n").number("generation_tokens") == 7
+    assert (
+        as_read('nv_trt_llm_request_metrics{request_type="max"} 9\nnv_inference_pending_request_count 1\n').number(
+            "running"
+        )
+        is None
+    )
 
 
 def test_all_engines_and_quantities_are_tried_here() -> None:
@@ -217,5 +232,35 @@ def test_a_histogram_needs_sum_and_count_and_does_without_buckets() -> None:
 
 
 def test_a_label_may_hold_anything() -> None:
-    reading = as_read('vllm:num_requests_running{model_name="a \\"b\\", {c} # d=1"} 3\n')
-    assert (reading.number("running"), reading.labelled("model_name")) == (3, {'a "b", {c} # d=1'})
+    reading = as_read('vllm:num_requests_running{model_name="a \\"b\\", {c} # d=1\u2028e"} 3\n')
+    assert (reading.number("running"), reading.labelled("model_name")) == (3, {'a "b", {c} # d=1\u2028e'})
+
+
+RANKS = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(0, 2), st.integers(0, 3), st.integers(0, 1000)),
+    min_size=1,
+    unique_by=lambda rank: rank[:3],
+)
+
+
+@given(RANKS)
+def test_any_ranks_come_to_the_sum_of_the_lowest_copy_of_each_engine(ranks: list[tuple[int, int, int, int]]) -> None:
+    lines = [
+        f'sglang:num_running_reqs{{tp_rank="{tp}",pp_rank="{pp}",dp_rank="{dp}"}} {n}\n' for tp, pp, dp, n in ranks
+    ]
+    lowest = {dp: min((pp, tp, n) for tp, pp, other, n in ranks if other == dp)[2] for _, _, dp, _ in ranks}
+    assert numbers("".join(lines)) == {"running": sum(lowest.values())}
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from('{}",=\\ \n\t#_:0aeE+-.\x00\u2028é')), max_size=12)
+
+
+@given(CHANGES)
+def test_whatever_a_page_holds_it_is_read_or_refused(changes: list[tuple[int, str]]) -> None:
+    text = list(pages.sglang().text)
+    for at, letter in changes:
+        text[at % len(text)] = letter
+    try:
+        assert all(value >= 0 for value in numbers("".join(text)).values())
+    except (NoMetrics, ValueError):
+        pass  # what a scraper tells of

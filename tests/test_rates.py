@@ -73,6 +73,14 @@ def test_an_engine_that_comes_or_goes_is_no_spike() -> None:
     assert found[1].rates["generation_tokens"].amount == 20
 
 
+def test_the_first_tokens_that_a_label_counts_are_not_lost() -> None:
+    mode = 'sglang:realtime_tokens_total{mode="%s"} %d\n'
+    first = read(mode % ("prefill_compute", 300), moment(0))
+    second = read(mode % ("prefill_compute", 300) + mode % ("decode", 16), moment(1))
+    (found,) = intervals([first, second])
+    assert (found.rates["generation_tokens"].amount, found.rates["prefill_tokens"].amount) == (16, 0)
+
+
 def test_one_engine_of_two_that_falls_makes_the_sum_unknown() -> None:
     (found,) = intervals([counted(0, e0=10, e1=100), counted(1, e0=20, e1=3)])
     assert found.unknown == {"generation_tokens": FELL}

@@ -16,7 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cufall_py.errors import CufallError
 from cufall_py.outline import Outline
+from cufall_py.presets import VERDICT_NAMES
 from cufall_py.recording_reader import Recording
 from cufall_py.samples import Samples
 from tests.scripted import command, cufall, environment, fault, script, soon, start
@@ -62,7 +64,9 @@ def test_a_while_is_recorded_with_the_defaults_of_a_recording(source: str, out: 
     assert last_line(ended).startswith(f"cufall: {out} (") and last_line(ended).endswith("): done; exit 0")
     recording, found = Recording(out), recorded(out)
     assert recording.plan.sample_us == 1000
-    assert [metric.label for metric in recording.opened[0].metrics.metrics] == ["tensor", "sm", "gr", "dram"]
+    labels = [metric.label for metric in recording.opened[0].metrics.metrics]
+    assert recording.plan.wanted.asked == tuple(labels[:4]) == ("tensor", "sm", "gr", "dram")
+    assert set(labels[4:]) == set(VERDICT_NAMES) - set(labels[:4])
     assert length_s(found) >= 0.5
     assert found.periods_ns == [pytest.approx(1e6, rel=0.01)]
     read = Samples.join(samples for _, samples in recording.batches())
@@ -118,9 +122,17 @@ def test_a_signal_at_any_moment_keeps_what_was_measured(number: int, source: str
         recorded(path)
 
 
+def holds_samples(path: Path) -> bool:
+    """Whether a file that is being written has samples yet; its head alone is some kilobytes."""
+    try:
+        return Recording(path, lambda line: None).outline().counts[0] > 0
+    except CufallError:
+        return False
+
+
 def test_a_second_signal_ends_at_once_and_leaves_a_readable_file(source: str, out: Path) -> None:
     process = start("record", "--source", source, *QUICK, "-o", str(out))
-    soon(lambda: out.exists() and out.stat().st_size > 5000)
+    soon(lambda: holds_samples(out))
     process.send_signal(signal.SIGSTOP)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
@@ -396,7 +408,7 @@ def test_when_its_folder_is_removed_the_command_goes_on_and_it_ends_with_1(sourc
 def test_a_disk_that_is_full_leaves_all_before_readable(source: str, out: Path) -> None:
     """A limit of the size of files stands in for the disk; Python ignores its signal, so the write fails."""
     process = start("record", "--source", source, *QUICK, "-o", str(out))
-    soon(lambda: out.exists() and out.stat().st_size > 5000)
+    soon(lambda: holds_samples(out))
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (40_000, 40_000))
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1

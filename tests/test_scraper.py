@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cufall_py import Plan, Session
 from cufall_py.engines.fetch import MOST_BYTES, EndpointProblem
 from cufall_py.engines.page import NoMetrics
 from cufall_py.engines.scraper import Scraper, scrape
@@ -18,6 +19,7 @@ from cufall_py.errors import UsageError
 from tests import pages
 from tests.endpoints import Talk, answer, begins_then_drips, chunked, drips, packed, resets, sends, serving, stalls
 from tests.helpers import lacking
+from tests.scripted import script
 
 PAGE = pages.vllm().text
 ROOT = Path(__file__).parent.parent
@@ -288,6 +290,18 @@ def test_a_server_that_hangs_holds_nobody_up() -> None:
         assert (scraper.newest, scraper.take(), list(scraper.unsaid())) == (None, [], [])
         scraper.close()
         assert time.monotonic() - begun < 10  # of the twenty seconds that the scrape may take
+
+
+def test_gpus_go_on_being_sampled_beside_a_server_that_hangs(tmp_path: Path) -> None:
+    plan = Plan(source=script(tmp_path), frame_us=50_000, decode_us=50_000)
+    with serving(stalls(30)) as server, Session(plan) as session:
+        scraper = Scraper(server.url, limit_s=20)
+        scraper.start()
+        frames = list(session.frames(2.0))
+        scraper.close()
+    assert server.requests
+    assert [float(frame.coverage.min()) for frame in frames] == pytest.approx([1.0] * len(frames))
+    assert len(frames) >= 30
 
 
 def test_a_note_about_the_page_is_told_once() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py import cli
-from tests.recordings import working
+from cufall_py import Playback, cli
+from tests.recordings import side_by_side, working
 
 NAMES = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "launches", "pcie.rx", "pcie.tx")
 AT_WORK = {"gr": 1.0, "sm": 0.95}
@@ -22,6 +22,7 @@ PHASES = [
     ("decode-graph", {"gr": 0.97, "sm": 0.7, "dram": 0.55, "tensor": 0.05, "issue": 0.1, "launches": 100_000}),
     ("all-reduce", {"gr": 1.0, "sm": 0.1, "issue": 0.001}),
 ]
+PREFILL = PHASES[1][1]
 EXPECTED = {
     "nothing": "idle",
     "prefill": "tensor_bound",
@@ -146,3 +147,70 @@ def test_a_table_of_ones_own(known: str, tmp_path: Path, capfd: pytest.CaptureFi
     ]:
         code, _, error = ends(words, capfd, known)
         assert code == 2 and told in error[-1] and len(error) <= 3
+
+
+SPIN = {"gr": 1.0, "sm": 0.12, "issue": 0.002}
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> str:
+    """Two ranks of which the second works through 200 ms and the first waits for the last 60, and two that do nothing
+    but for the first 100 ms of as many; 4 s of it."""
+    waits, works = [(140, PREFILL), (60, SPIN)], [(200, PREFILL)]
+    idles = [(100, PREFILL), (100, {})]
+    return str(side_by_side(tmp_path / "four.cufall", [waits, works, idles, idles], 20, NAMES))
+
+
+def test_groups_are_told_with_bubbles_and_who_is_waited_for(four: str, capfd: pytest.CaptureFixture[str]) -> None:
+    words = "--json --verdict-ms 10 --group ranks=0-1 --group others=2+3"
+    code, out, _ = ends(words, capfd, four)
+    ranks, others = json.loads(out)["recordings"][0]["groups"]
+    assert code == 0 and (ranks["name"], others["name"]) == ("ranks", "others")
+    assert [gpu["gpu"] for gpu in others["gpus"]] == [2, 3]
+    assert [gpu["bubble"] for gpu in ranks["gpus"]] == pytest.approx([0.3, 0.0])
+    assert (ranks["straggler"], ranks["all_idle"], ranks["skew"]) == (1, 0, pytest.approx(0.3))
+    assert (others["straggler"], others["all_idle"]) == (None, pytest.approx(0.5))
+    assert others["gpus"][1]["lag_s"] == pytest.approx(0, abs=0.001)
+
+
+def test_a_person_reads_a_table_a_group(four: str, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = ends("--verdict-ms 10 --group auto", capfd, four)[1].splitlines()
+    at = lines.index("group auto-1: all idle 0.0%, skew 0.0%")  # the ranks are not alike
+    assert lines[at + 2].split() == ["g0", "70.0%", "0.0%", "30.0%", "0.0%", "0.0%", "--"]
+    at = lines.index("group auto-3: all idle 50.0%, skew 0.0%")
+    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["GPU", "g2", "g3"]
+
+
+def test_a_group_can_be_required(four: str, capfd: pytest.CaptureFixture[str]) -> None:
+    group, required = "--group ranks=0-1", "--require 'tensor.mean[group=ranks] > 50%'"
+    assert ends(f"{group} {required}", capfd, four)[0] == 0
+    assert ends(f"--group ranks=0-2 {required}", capfd, four)[0] == 3
+    for words, told in [
+        (f"--group others=2 {required}", "no group ranks; there is all, others"),
+        ("--group ranks=0-9", "no GPU 4; there are 0, 1, 2, 3"),
+        ("--group auto --group ranks=0", "--group auto"),
+        ("--group ranks", "NAME=GPUS"),
+    ]:
+        code, _, error = ends(words, capfd, four)
+        assert code == 2 and any(told in line for line in error)
+
+
+def test_gaps_of_thinned_samples_are_within_work_only_where_each_sample_had_some(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two GPUs with the same means: one in bursts of 6 ms of each 20, one with a gap in every millisecond."""
+    burst = {"gr": 1.0, "sm": 0.3, "issue": 0.1, "launches": 60_000}
+    even = {name: 0.3 * value for name, value in burst.items()}
+    whole = side_by_side(tmp_path / "whole.cufall", [[(6, burst), (14, {})], [(20, even)]], 500, NAMES)
+    thinned = tmp_path / "thinned.cufall"
+    with Playback(whole) as playback:
+        playback.record(thinned, keep="1s@full,forever@1s")
+        for _ in playback.frames():
+            pass
+    for path, class_of_bursts in ((whole, "mixed"), (thinned, "unknown")):
+        code, out, _ = ends("--json", capfd, str(path))
+        assert code == 0
+        bursts, gaps = (gpu["verdict"] for gpu in json.loads(out)["recordings"][0]["scopes"][0]["gpus"])
+        assert (bursts["class"], bursts["shares"]["launch_bound"]) == (class_of_bursts, 0)
+        assert gaps["shares"]["launch_bound"] == pytest.approx(1)
+    assert bursts["missing"] == ["gap_within"] and bursts["at_most"]["launch_bound"] > 0.7

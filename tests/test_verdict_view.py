@@ -82,7 +82,7 @@ def test_the_newest_frames_are_kept_and_weighed() -> None:
     recent = Recent([GR], 2, 4)
     for k in range(10):
         mean = np.array([[0.0], [np.nan]])
-        recent.add(mean, np.array([50.0 * MS if k % 2 else 25.0 * MS, 0.0]), 50 * MS)
+        recent.add(mean, mean, np.array([50.0 * MS if k % 2 else 25.0 * MS, 0.0]), 50 * MS)
     codes = recent.codes()
     assert codes.shape == (4, 2)
     assert {CLASSES[code] for code in codes[:, 0]} == {"idle"} and {CLASSES[code] for code in codes[:, 1]} == {
@@ -95,9 +95,19 @@ def test_the_newest_frames_are_kept_and_weighed() -> None:
 
 def test_what_is_no_share_of_a_peak_is_no_evidence() -> None:
     recent = Recent([GR, RAW], 1, 2)
-    recent.add(np.array([[1.0, 9e9]]), np.array([50.0 * MS]), 50 * MS)
+    recent.add(np.array([[1.0, 9e9]]), np.array([[1.0, 9e9]]), np.array([50.0 * MS]), 50 * MS)
     window = recent.windows()[0]
     assert window.verdict == "unknown" and set(window.means) == {"gr"} and "dram" in window.missing
+
+
+def test_gaps_are_many_where_every_sample_had_some_work() -> None:
+    launches = Metric("launches", "launches", ("gr__dispatch_count.sum",), TIME, peak=1e-9, bounded=False, unit="/s")
+    link = Metric("pcie.rx", "pcie.rx", ("pcie__read_bytes.sum",), "pcie__cycles_elapsed.avg", peak=1.0)
+    for least, verdict in ((0.2, "launch-bound"), (0.0, "unknown")):
+        recent = Recent([GR, launches, link], 1, 2)
+        recent.add(np.array([[0.3, 30_000, 0.0]]), np.array([[least, 0.0, 0.0]]), np.array([50.0 * MS]), 50 * MS)
+        assert recent.windows()[0].verdict == verdict
+    assert "gap_within" in recent.windows()[0].missing
 
 
 @given(st.lists(st.integers(0, len(CLASSES) - 1), max_size=200), st.integers(0, 120))
@@ -111,7 +121,7 @@ def test_a_stripe_has_a_letter_a_piece_of_time(codes: list[int], width: int) -> 
 @given(st.integers(1, 16), st.integers(1, 300), st.integers(1, 60), st.booleans())
 def test_every_screen_fits(gpus: int, columns: int, lines: int, ascii_only: bool) -> None:
     recent = Recent([GR], gpus, 4)
-    recent.add(np.full((gpus, 1), 0.5), np.full(gpus, 50.0 * MS), 50 * MS)
+    recent.add(np.full((gpus, 1), 0.5), np.full((gpus, 1), 0.5), np.full(gpus, 50.0 * MS), 50 * MS)
     scene = Scene("verdicts", [f"g{k}" for k in range(gpus)], recent.windows(), recent.codes(), 0.05, "世界 said")
     texts = plain(screen(scene, columns, lines, ascii_only)).split("\n")
     assert len(texts) == lines and {cell_len(text) for text in texts} == {columns}

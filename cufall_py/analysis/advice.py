@@ -55,4 +55,4 @@ def evidence(verdict: str, means: Mapping[str, float]) -> list[tuple[str, float]
 
 
 def _called(name: str) -> str:
-    return "a link (pcie, nvlink or c2c)" if name == "link" else name
+    return {"link": "a link (pcie, nvlink or c2c)", "gap_within": "gr in shorter samples (--sample-us)"}.get(name, name)

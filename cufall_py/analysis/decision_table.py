@@ -103,7 +103,7 @@ TABLE = DecisionTable(
         rule("cuda-core-bound", "cuda_time >= 0.5", "cuda_time >= largest_time", "tensor < 0.1"),
         rule("transfer-bound", "transfer_time >= 0.5", "transfer_time >= largest_time"),
         rule("idle", "gr < 0.01"),
-        rule("launch-bound", "gap >= 0.5", "launches >= 5000"),
+        rule("launch-bound", "gap_within >= 0.5", "launches >= 5000"),
         rule("waiting", "other_time >= 0.5", "issue_resident < 0.05", "tensor < 0.01", "dram < 0.1", "sm >= 0.001"),
         rule("latency-bound", "other_time >= 0.5", "issue < 0.45", "sm >= 0.001"),
     ),

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 LINKS = ("pcie.rx", "pcie.tx", "nvlink.rx", "nvlink.tx", "c2c.rx", "c2c.tx")
+GAP_WITHIN = "gap_within"
 INPUTS = ("tensor", "dram", "fma", "alu", "fp64", "issue", "sm", "gr", "occupancy", "launches", "ctas", *LINKS)
 """Short names of what is read: shares of the peak 0..1, but for `launches` and `ctas`, which are a second."""
 REACHABLE = ("tensor", "memory", "cuda", "transfer")
 """The roofs. Of each peak a part can be reached, which the table says."""
 TIMES = tuple(f"{name}_time" for name in REACHABLE)
 LARGEST = "largest_time"
-DERIVED = ("gap", *TIMES, "other_time", "issue_resident")
+DERIVED = ("gap", GAP_WITHIN, *TIMES, "other_time", "issue_resident")
 QUANTITIES = (*DERIVED, *INPUTS)
 LINK = "link"
 """What any of LINKS is called where none was measured."""
@@ -44,7 +45,11 @@ class Span:
 
 
 class Evidence:
-    """What was measured in n frames: `means` holds (n,) for each of INPUTS that was, NaN where it was not."""
+    """What was measured in n frames: `means` holds (n,) for each of INPUTS that was, NaN where it was not.
+
+    It can also hold GAP_WITHIN: the share of the frame in which the engine had nothing, in samples in which it also had
+    something. Many short gaps are told from one long one by it, which the mean of `gr` cannot.
+    """
 
     def __init__(self, means: Mapping[str, Floats], frames: int, reachable: Mapping[str, float]) -> None:
         self._means, self._frames, self._reachable = means, frames, reachable
@@ -70,10 +75,11 @@ class Evidence:
         return ordered[-1], ordered[-2]
 
     def lacking(self, quantity: str) -> dict[str, NDArray[np.bool_]]:
-        """Where (n,) which inputs of a quantity were not measured. ALU is named where FMA was measured alone."""
+        """Where (n,) which inputs of a quantity were not measured; the second of a pair where the first was."""
         found = {name: self._absent(name) for name in NEEDS.get(quantity, (quantity,))}
-        if "alu" in found:
-            found["alu"] &= ~found["fma"]
+        for name, first in (("alu", "fma"), (GAP_WITHIN, "gr")):
+            if name in found:
+                found[name] &= ~found[first]
         return found
 
     def share_of_roof(self, name: str, amount: Floats) -> Floats:
@@ -107,6 +113,10 @@ def _gr(evidence: Evidence) -> Span:
 def _gap(evidence: Evidence) -> Span:
     gr = evidence.span("gr")
     return Span(1 - gr.most, 1 - gr.least)
+
+
+def _gap_within(evidence: Evidence) -> Span:
+    return _between(evidence.mean(GAP_WITHIN), 0.0, evidence.span("gap").most)
 
 
 def _roof(name: str, pair: Span, evidence: Evidence) -> Span:
@@ -153,6 +163,7 @@ def _launches(evidence: Evidence) -> Span:
 MADE: dict[str, Callable[[Evidence], Span]] = {
     "gr": _gr,
     "gap": _gap,
+    GAP_WITHIN: _gap_within,
     "tensor": _tensor,
     "tensor_time": lambda evidence: _roof("tensor", evidence.span("tensor"), evidence),
     "memory_time": lambda evidence: _roof("memory", evidence.span("dram"), evidence),
@@ -165,6 +176,7 @@ MADE: dict[str, Callable[[Evidence], Span]] = {
 """How each quantity is made that is not just an input."""
 NEEDS = {
     "gap": ("gr",),
+    GAP_WITHIN: ("gr", GAP_WITHIN),
     "tensor_time": ("tensor",),
     "memory_time": ("dram",),
     "cuda_time": ("fma", "alu"),

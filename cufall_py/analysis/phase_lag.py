@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 BLOCKS = 8
 """The lag is found in so many parts of the time, and in all of it."""
-LEAST_FRAMES = 64
+LEAST_FRAMES = 32
 """A part shorter than this says nothing."""
 LEAST_CORRELATION = 0.5
 """Less alike than this are not the same thing at another time."""

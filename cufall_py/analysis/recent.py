@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from cufall_py.metrics import Metric
 
 from .decision_table import TABLE, UNKNOWN, DecisionTable
-from .evidence import INPUTS
+from .evidence import GAP_WITHIN, INPUTS
 from .verdict import Verdicts, classify
+from .verdict_frames import IDLE_SAMPLE
 from .verdict_windows import ClassTimes, WindowVerdict
 
 Floats = NDArray[np.float64]
@@ -27,16 +28,20 @@ class Recent:
         usable = [k for k, m in enumerate(metrics) if m.label in INPUTS and (m.bounded or m.unit)]
         self._columns, self._labels, self._table = usable, [metrics[k].label for k in usable], table
         self._means = np.full((frames, gpus, len(usable)), np.nan)
+        self._gr = next((k for k in usable if metrics[k].label == "gr"), -1)
+        self._gaps = np.full((frames, gpus), np.nan)
         self._covered_ns = np.zeros((frames, gpus))
         self._verdicts = Verdicts.unknown(frames * gpus)
         self._count, self._classified, self._period_ns = 0, 0, 0
 
-    def add(self, mean: Floats, covered_ns: Floats, period_ns: int) -> None:
-        """Take a frame: (gpus, metrics), and how much of it was measured, (gpus,)."""
+    def add(self, mean: Floats, minimum: Floats, covered_ns: Floats, period_ns: int) -> None:
+        """Take a frame: means and samples' minima (gpus, metrics), and how much of it was measured, (gpus,)."""
         if self._count - self._classified >= len(self._means):
             self._classify()
         at = self._count % len(self._means)
         self._means[at], self._covered_ns[at] = mean[:, self._columns], covered_ns
+        if self._gr >= 0:  # where every sample had some work, all gaps are within; else how many are is not known
+            self._gaps[at] = np.where(minimum[:, self._gr] >= IDLE_SAMPLE, 1 - mean[:, self._gr], np.nan)
         self._count, self._period_ns = self._count + 1, period_ns
 
     def codes(self) -> NDArray[np.int8]:
@@ -79,6 +84,7 @@ class Recent:
             return
         gpus = self._covered_ns.shape[1]
         values = self._means[rows].reshape(len(rows) * gpus, -1)
-        found = classify(dict(zip(self._labels, values.T, strict=True)), len(values), self._table)
+        means = {**dict(zip(self._labels, values.T, strict=True)), GAP_WITHIN: self._gaps[rows].ravel()}
+        found = classify(means, len(values), self._table)
         self._verdicts.put((rows[:, None] * gpus + np.arange(gpus)).ravel(), found)
         self._classified = self._count

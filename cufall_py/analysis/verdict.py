@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .decision_table import ABOVE, CLASSES, MIXED, TABLE, UNKNOWN, Condition, DecisionTable, Rule
-from .evidence import INPUTS, LARGEST, LINK, Evidence
+from .evidence import GAP_WITHIN, INPUTS, LARGEST, LINK, Evidence
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -18,7 +18,7 @@ NONE = -1
 """The runner-up of a frame that comes near to no other class."""
 NEAR = 0.1
 """A class whose furthest condition is not a tenth of the way to its edge is no runner-up."""
-NAMED = ("tensor", "dram", "fma", "alu", "issue", "sm", "gr", "occupancy", "launches", LINK)
+NAMED = ("tensor", "dram", "fma", "alu", "issue", "sm", "gr", "occupancy", "launches", LINK, GAP_WITHIN)
 """What can be named as missing; bit k of `missing` is the k-th."""
 OTHERS = tuple(name for name in INPUTS if name not in NAMED)
 NAMES = (*NAMED, *OTHERS)
@@ -69,9 +69,9 @@ def missing_names(bits: int) -> tuple[str, ...]:
 def classify(means: Mapping[str, Floats], frames: int, table: DecisionTable = TABLE) -> Verdicts:
     """The verdict of each of `frames` frames.
 
-    `means` holds (frames,) of each of evidence.INPUTS that was measured, NaN in a frame where it was not. The first row
-    of the table that holds is the verdict, whatever was not measured; where none holds, it is `unknown` if one might,
-    had all been measured, and else `mixed`.
+    `means` holds (frames,) of each of evidence.INPUTS that was measured, and of GAP_WITHIN, NaN in a frame where it was
+    not. The first row of the table that holds is the verdict, whatever was not measured; where none holds, it is
+    `unknown` if one might, had all been measured, and else `mixed`.
     """
     evidence = Evidence(means, frames, table.reachable)
     rows = [_read(rule, evidence) for rule in table.rules]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from cufall_py.samples import Ints, Samples
 from .evidence import INPUTS
 
 Floats = NDArray[np.float64]
+IDLE_SAMPLE = 0.01
+"""A sample in which the engine was active for less than this had nothing: the edge of `idle`."""
+SLOT_NS = 1_000_000
+"""Samples shorter than this are looked at together for that: between kernels that a host launches lies less."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +25,15 @@ class FrameTotals:
     """Frames in which something was measured: `number` x `frame_ns` is the start of each, (f,).
 
     `totals` (f, counters + 1): each counter's sum, and last the covered nanoseconds. A sample that straddles an edge
-    counts on both sides of it by its share.
+    counts on both sides of it by its share. `gap_ns` (f,): the time without any work in samples (of a slot together, if
+    they are shorter) that also had some, NaN where `gr` is not among the metrics, or a sample was made of several of
+    which some had none.
     """
 
     frame_ns: int
     numbers: Ints
     totals: Floats
+    gap_ns: Floats
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -35,17 +43,18 @@ class FrameTotals:
         return self.totals[:, -1]
 
     def __getitem__(self, rows: slice) -> FrameTotals:
-        return FrameTotals(self.frame_ns, self.numbers[rows], self.totals[rows])
+        return FrameTotals(self.frame_ns, self.numbers[rows], self.totals[rows], self.gap_ns[rows])
 
     @staticmethod
     def join(parts: list[FrameTotals]) -> FrameTotals:
         """Of several (at least one) in order; the last frame of one may be the first of the next."""
         numbers = np.concatenate([part.numbers for part in parts])
-        totals = np.concatenate([part.totals for part in parts])
+        totals, gap_ns = np.concatenate([p.totals for p in parts]), np.concatenate([p.gap_ns for p in parts])
         first = np.flatnonzero(np.diff(numbers, prepend=-1))
         if len(first) < len(numbers):
             numbers, totals = numbers[first], np.add.reduceat(totals, first, axis=0)
-        return FrameTotals(parts[0].frame_ns, numbers, totals)
+            gap_ns = np.add.reduceat(gap_ns, first)
+        return FrameTotals(parts[0].frame_ns, numbers, totals, gap_ns)
 
 
 def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTotals:
@@ -57,13 +66,34 @@ def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTo
     into, after = np.searchsorted(numbers, first[begins]), np.searchsorted(numbers, last[across])
     share = (samples.end_ns[across] - last[across] * frame_ns) / length_ns[across]
     columns = metrics.columns(samples.values, length_ns)
+    columns.append(_gaps(samples, columns, metrics))
     totals = np.zeros((len(numbers), len(columns)))
     for k, column in enumerate(columns if len(samples) else ()):
         own, later = column.copy(), column[across] * share
         own[across] -= later
         totals[into, k] = np.add.reduceat(own, begins)
         totals[after, k] += later
-    return FrameTotals(frame_ns, numbers, totals)
+    return FrameTotals(frame_ns, numbers, totals[:, :-1], totals[:, -1])
+
+
+def _gaps(samples: Samples, columns: Sequence[Floats], metrics: MetricSet) -> Floats:
+    """(n,) of samples in columns: the nanoseconds without any work, 0 where there was none for longer, NaN where that
+    is not known."""
+    length_ns = columns[-1]
+    at = next((k for k, metric in enumerate(metrics.metrics) if metric.label == "gr" and not metric.absent), -1)
+    if at < 0 or not len(length_ns):
+        return np.full(len(length_ns), np.nan)
+    *read, elapsed = metrics.columns_of(at)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        active = sum(columns[k] for k in read) / (metrics.metrics[at].peak * columns[elapsed])
+    active = np.minimum(active, 1.0)
+    begins = np.flatnonzero(np.diff(samples.start_ns // SLOT_NS, prepend=-1))
+    in_slot = np.add.reduceat(active * length_ns, begins) / np.add.reduceat(length_ns, begins)
+    idle = np.repeat(in_slot < IDLE_SAMPLE, np.diff(begins, append=len(samples)))
+    gaps = np.where(idle, 0.0, (1 - active) * length_ns)
+    if samples.minimum is not None:
+        gaps[~idle & (samples.minimum[:, at] < IDLE_SAMPLE)] = np.nan
+    return gaps
 
 
 def _frames(samples: Samples, frame_ns: int) -> tuple[Ints, Ints]:
@@ -94,7 +124,8 @@ def _cut(samples: Samples, frame_ns: int) -> Samples:
     length_ns = (samples.end_ns - samples.start_ns)[of]
     start_ns = samples.start_ns[of] + length_ns * step // pieces[of]
     end_ns = samples.start_ns[of] + length_ns * (step + 1) // pieces[of]
-    return Samples(start_ns, end_ns, samples.values[of] * ((end_ns - start_ns) / length_ns)[:, None])
+    values = samples.values[of] * ((end_ns - start_ns) / length_ns)[:, None]
+    return replace(samples[of], start_ns=start_ns, end_ns=end_ns, values=values)
 
 
 def means_of(frames: FrameTotals, metrics: MetricSet) -> dict[str, Floats]:

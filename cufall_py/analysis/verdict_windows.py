@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from cufall_py.metrics import MetricSet
 from cufall_py.samples import Samples
 
 from .decision_table import CLASSES, MIXED, TABLE, UNKNOWN, DecisionTable
+from .evidence import GAP_WITHIN
 from .verdict import NAMES, Verdicts, classify
 from .verdict_frames import FrameTotals, frame_totals, means_of
 
@@ -103,10 +104,19 @@ def first_two(shares: Floats) -> tuple[int, int]:
 
 
 class Classifier:
-    """Verdicts of one GPU's samples in one window, as they come, in memory that does not grow with them."""
+    """Verdicts of one GPU's samples in one window, as they come, in memory that does not grow with them.
 
-    def __init__(self, metrics: MetricSet, frame_ns: int, table: DecisionTable = TABLE) -> None:
-        self._metrics, self._frame_ns, self._table = metrics, frame_ns, table
+    `on_frames` is given each frame with its verdict.
+    """
+
+    def __init__(
+        self,
+        metrics: MetricSet,
+        frame_ns: int,
+        table: DecisionTable = TABLE,
+        on_frames: Callable[[FrameTotals, Verdicts], None] = lambda frames, verdicts: None,
+    ) -> None:
+        self._metrics, self._frame_ns, self._table, self._on_frames = metrics, frame_ns, table, on_frames
         self._waiting: list[FrameTotals] = []
         self._frames = 0
         self._times, self._totals = ClassTimes(), np.zeros(len(metrics.counters) + 1)
@@ -135,16 +145,19 @@ class Classifier:
 
     def _classify(self, frames: FrameTotals) -> None:
         if len(frames):
-            self._times.add(frames.covered_ns, verdicts_of(frames, self._metrics, self._table))
+            found = verdicts_of(frames, self._metrics, self._table)
+            self._times.add(frames.covered_ns, found)
+            self._on_frames(frames, found)
             self._totals += frames.totals.sum(axis=0)
 
     def _means(self) -> dict[str, float]:
         if not self._totals[-1]:
             return {}
-        whole = FrameTotals(self._frame_ns, np.zeros(1, np.int64), self._totals[None])
+        whole = FrameTotals(self._frame_ns, np.zeros(1, np.int64), self._totals[None], np.full(1, np.nan))
         return {name: float(mean[0]) for name, mean in means_of(whole, self._metrics).items()}
 
 
 def verdicts_of(frames: FrameTotals, metrics: MetricSet, table: DecisionTable = TABLE) -> Verdicts:
     """The verdict of each frame."""
-    return classify(means_of(frames, metrics), len(frames), table)
+    means = {**means_of(frames, metrics), GAP_WITHIN: frames.gap_ns / frames.covered_ns}
+    return classify(means, len(frames), table)

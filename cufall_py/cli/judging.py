@@ -17,7 +17,7 @@ from .options import Texts, option
 from .places import check_places, write_text
 
 if TYPE_CHECKING:
-    from cufall_py.analysis.verdict_scopes import Judging
+    from cufall_py.analysis.verdict_scopes import Judging, OnFrames
     from cufall_py.judgements import Judgement
     from cufall_py.part import Part
     from cufall_py.recording_reader import Rows
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cufall_py.requirements import Requirement
     from cufall_py.resolve import Wanted
 
+    Groups = Mapping[str, tuple[int, ...]]
+    """CUDA numbers of the GPUs of each that `--group` names."""
     Found = Sequence[tuple[Report, Sequence[Judgement]]]
     """Of each recording: what it comes to, and what its requirements do."""
 
@@ -81,11 +83,11 @@ def meaning_of(code: int) -> str:
     return MEANINGS.get(code, f"ended by signal {code - 128}")
 
 
-def requirements_from(texts: Sequence[str]) -> list[Requirement]:
-    """Raises UsageError for the first that is none."""
+def requirements_from(texts: Sequence[str], groups: Groups | None = None) -> list[Requirement]:
+    """`groups`: those that `group=` can name. Raises UsageError for the first that is none."""
     from cufall_py.requirements import parse
 
-    return [parse(text) for text in texts]
+    return [parse(text, groups or {}) for text in texts]
 
 
 @contextmanager
@@ -147,6 +149,7 @@ def reading_of(
     part: Part | None = None,
     judging: Judging | None = None,
     also: Sequence[str] = (),
+    groups: Groups | None = None,
 ) -> Reading:
     """The recording as it is to be reported, with what the requirements need. Raises UsageError for one that cannot be
     asked of it."""
@@ -158,7 +161,8 @@ def reading_of(
     from cufall_py.served import logs
 
     names, verdicts = dict.fromkeys((*metrics_in(requirements), *also)), judging or Judging()
-    reading = Reading(file, wanted or Wanted(()), devices, part or Part(), say, also=tuple(names), judging=verdicts)
+    chosen = (wanted or Wanted(()), devices, part or Part())
+    reading = Reading(file, *chosen, say, also=tuple(names), judging=verdicts, groups=groups)
     has_servers = any(requirement.of_server for requirement in requirements) and bool(logs(file))
     for requirement in requirements:
         can_be = check_gpus if requirement.of_server and has_servers else check
@@ -174,13 +178,16 @@ def metrics_in(requirements: Sequence[Requirement]) -> tuple[str, ...]:
 
 
 def judged(
-    reading: Reading, requirements: Sequence[Requirement], on_rows: Callable[[Rows], None] = lambda rows: None
+    reading: Reading,
+    requirements: Sequence[Requirement],
+    on_rows: Callable[[Rows], None] = lambda rows: None,
+    on_frames: OnFrames | None = None,
 ) -> tuple[Report, list[Judgement]]:
-    """Read it all, each batch of samples also given to `on_rows`, and judge it."""
+    """Read it all, what is read also given to `on_rows` and `on_frames` (Reading.report), and judge it."""
     from cufall_py.judgements import judge
     from cufall_py.served_judgements import judge_served
 
-    report = reading.report(on_rows)
+    report = reading.report(on_rows, on_frames)
     of_servers = judge_served(reading.path, [requirement for requirement in requirements if requirement.of_server])
     found = ((r, of_servers.get(r) or judge(r, report.summary, reading.lacking)) for r in requirements)
     return report, [judgement for _, those in found for judgement in those]
@@ -200,15 +207,17 @@ def markdown(found: Found) -> str:
 
 
 def tell(found: Found) -> None:
-    """The table of requirements, on stderr."""
+    """The table of requirements, on stderr, and what was judged of samples that are not all of one length."""
     from cufall_py.views import tables
-    from cufall_py.views.summary import requirements
+    from cufall_py.views.summary import requirements, thinned
 
     for report, judgements in found:
         if judgements:
             talk(f"{report.path}:" if len(found) > 1 else "")
             for line in tables.text(requirements(judgements)):
                 talk(line)
+            for line in thinned(report):
+                say(f"{report.path}: {line}")
 
 
 def annotate(mode: str, environ: Mapping[str, str], found: Found) -> None:

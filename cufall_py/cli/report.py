@@ -34,7 +34,7 @@ from .judging import (
 from .live import live
 from .options import RecordingPath, option, wanted_from, with_options
 from .places import READ, RESULT, check_places, write_text
-from .verdicts import OPTIONS as VERDICTS, judging_from
+from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from
 
 if TYPE_CHECKING:
     from cufall_py.headroom import Question
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from cufall_py.requirements import Requirement
     from cufall_py.served import Served
 
+    from .pages import HtmlPage
+
     Found = Sequence[tuple[Report, Sequence[Judgement]]]
 
 CHOOSING = ("devices", "metrics", "denominator", "no_denominator", "raw", "full_scale", "begin", "end", "region")
@@ -51,6 +53,7 @@ CHOOSING = ("devices", "metrics", "denominator", "no_denominator", "raw", "full_
 BAR = "▇"
 OUTPUTS = {"csv_path": "--csv", "markdown": "--markdown", "junit": "--junit", "parquet": "--parquet"}
 PAGES = {"html": "--html", "trace": "--trace"}
+NO_SAMPLES = "no samples in what was asked for"
 
 
 def _chosen(param: click.Parameter) -> click.Parameter:
@@ -73,7 +76,7 @@ def _chosen(param: click.Parameter) -> click.Parameter:
 @option(
     "--trace", default="", metavar="FILE|-", help="One recording as a Chrome trace, for Perfetto; FILE.gz: compressed."
 )
-@with_options(*VERDICTS, *ceiling.OPTIONS, *JUDGING)
+@with_options(*VERDICTS, GROUPS, *ceiling.OPTIONS, *JUDGING)
 def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
@@ -91,11 +94,12 @@ report.params[1:1] = [_chosen(param) for param in live.params if param.name in C
 
 
 def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
-    requirements, question = requirements_from(options["require"]), ceiling.question_from(options)
+    requirements = requirements_from(options["require"], groups_from(options))
+    question = ceiling.question_from(options)
     _check_outputs(files, options, bool(requirements))
     end_in_order()
     readings = [_reading(file, options, requirements, question) for file in files]
-    found = [_read(reading, options, requirements) for reading in readings]
+    found = [_read(reading, options, requirements, question) for reading in readings]
     told["requirements"] += as_data(found)
     _write(found, options, question, [_served(file, options) for file in files])
     tell(found)
@@ -135,22 +139,39 @@ def _reading(
     from cufall_py.part import Part
 
     part = Part(options["begin"], options["end"], options["region"])
-    also, judging = ceiling.metrics_of(question), judging_from(options)
-    return reading_of(file, requirements, wanted_from(options, ()), options["devices"], part, judging, also)
+    also, judging, groups = ceiling.metrics_of(question), judging_from(options), groups_from(options)
+    wanted = wanted_from(options, ())
+    return reading_of(file, requirements, wanted, options["devices"], part, judging, also, groups)
 
 
 def _read(
-    reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement]
+    reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
 ) -> tuple[Report, list[Judgement]]:
     """Read it once, for all that is made of its samples."""
+    page = _html_page(reading, options)
     with ExitStack() as stack:
         takers = [stack.enter_context(writer) for writer in _writers(reading, options)]
+        takers += [page.rows] if page else []
 
         def take(rows: Rows) -> None:
             for taker in takers:
                 taker(rows)
 
-        return judged(reading, requirements, take)
+        found = judged(reading, requirements, take, page.frames if page else None)
+    if page:
+        page.write(options["html"], found[0], question=question)
+    return found
+
+
+def _html_page(reading: Reading, options: dict[str, Any]) -> HtmlPage | None:
+    """A page or a trace of nothing cannot be, which is only said."""
+    from .pages import HtmlPage
+
+    if options["html"] and reading.spans:
+        return HtmlPage(reading)
+    if options["html"]:
+        say(f"--html: {NO_SAMPLES}")
+    return None
 
 
 def _served(file: str, options: dict[str, Any]) -> list[Served]:
@@ -162,16 +183,15 @@ def _served(file: str, options: dict[str, Any]) -> list[Served]:
 
 
 def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:
-    """Of what is made of samples: a page or a trace of nothing cannot be, which is only said."""
-    from .pages import html_writer, trace_writer
+    """Of what is made of samples alone."""
+    from .pages import trace_writer
 
     if options["parquet"]:
         yield _parquet_writer(options["parquet"], reading)
-    for name, writer in (("html", html_writer), ("trace", trace_writer)):
-        if options[name] and reading.spans:
-            yield writer(reading, options[name])
-        elif options[name]:
-            say(f"{PAGES[name]}: no samples in what was asked for")
+    if options["trace"] and reading.spans:
+        yield trace_writer(reading, options["trace"])
+    elif options["trace"]:
+        say(f"--trace: {NO_SAMPLES}")
 
 
 @contextmanager
@@ -183,7 +203,7 @@ def _parquet_writer(path: str, reading: Reading) -> Iterator[Callable[[Any], Non
     with (
         writing(place),
         open(where, "wb", closefd=path != "-") as file,
-        ParquetWriter(file, reading.opened, reading.part) as writer,
+        ParquetWriter(file, reading.opened, reading.part, bool(reading.keep)) as writer,
     ):
         yield writer.write
 

@@ -47,7 +47,7 @@ class VerdictScreen:
         self._drawn_s, self._fresh, self._size = 0.0, True, (0, 0)
 
     def add(self, frame: Frame) -> None:
-        self._recent.add(frame.mean, frame.covered_ns, frame.period_ns)
+        self._recent.add(frame.mean, frame.minimum, frame.covered_ns, frame.period_ns)
         self._fresh = True
         self.tick()
 
@@ -80,7 +80,7 @@ def line_sink(source: FrameSource, flush: bool, table: DecisionTable) -> Callabl
     last = recent(source, 0.0, table)
 
     def write(frame: Frame) -> None:
-        last.add(frame.mean, frame.covered_ns, frame.period_ns)
+        last.add(frame.mean, frame.minimum, frame.covered_ns, frame.period_ns)
         codes, means = last.newest()
         gpus = [opened.label for opened in source.opened]
         with writing(STDOUT):

@@ -37,6 +37,27 @@ OPTIONS = (
 )
 
 
+GROUPS = option(
+    "--group",
+    multiple=True,
+    metavar="NAME=GPUS|auto",
+    help="GPUs that work together, as decode=4-7 (may be repeated), or auto: those that behave alike. Told are "
+    "bubbles, the straggler, skew and lags.",
+)
+
+
+def groups_from(options: dict[str, Any]) -> dict[str, tuple[int, ...]] | None:
+    """The groups that are named, by CUDA's numbers; None if none is wanted, empty for auto. Raises UsageError."""
+    texts = options["group"]
+    if not texts:
+        return None
+    from cufall_py.analysis.groups import AUTO, named
+
+    if AUTO in texts and len(texts) > 1:
+        raise UsageError("--group auto: finds groups by itself, and goes with no other --group")
+    return {} if AUTO in texts else named(texts)
+
+
 def judging_from(options: dict[str, Any]) -> Judging:
     """How verdicts are to be given. Raises UsageError."""
     from cufall_py.analysis.decision_table import TABLE, parse

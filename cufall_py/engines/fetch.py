@@ -75,7 +75,7 @@ def endpoint(url: str, key: str = "") -> Endpoint:
 
 
 def fetch(where: Endpoint, path: str, limit_s: float) -> Answer:
-    """One page. Raises EndpointProblem, no later than about `limit_s` after the call."""
+    """One page, redirects followed. Raises EndpointProblem; each answer has `limit_s` to come whole."""
     for _ in range(MOST_REDIRECTS + 1):
         answer, redirect = _ask(where, path, limit_s)
         if answer:

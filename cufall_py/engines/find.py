@@ -51,7 +51,7 @@ class Found:
 
 
 def engines(proc: Path = PROC) -> list[Found]:
-    """The engines that listen here, by port. Asks each port for a page of metrics, once, for half a second at most.
+    """The engines that listen here, by port. Asks each port once for the pages that may be there (known.PATHS).
 
     No key is sent, for it would go to whoever listens: an engine that wants one is not found, and is named by its URL.
     """

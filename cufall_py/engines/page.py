@@ -11,6 +11,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from cufall_py.errors import CufallError
@@ -20,6 +21,8 @@ from .reading import Labels, Moment, Reading, Value
 from .table import QUANTITIES, Engine, Metric, spelled, styles
 
 _NAME = re.compile(r'\{?\s*"?([A-Za-z_:][A-Za-z0-9_:]*)')
+_SAMPLE = re.compile(r'([^\s{]*)(\{(?:[^"}]|"(?:\\.|[^"\\])*")*\})?\s*(\S+)')
+"""Name, labels and value. What follows (a time, an exemplar) is left out: parsers of some versions stumble over it."""
 _SHOWN = 4
 """How many names a message shows of those that were seen."""
 
@@ -54,14 +57,22 @@ class Page:
 def _parsed(lines: Sequence[str]) -> list[Sample]:
     from prometheus_client.parser import text_string_to_metric_families
 
-    families = text_string_to_metric_families("\n".join(lines))
+    families = text_string_to_metric_families("\n".join(map(_bare, lines)))
     return [Sample(sample.labels, float(sample.value)) for family in families for sample in family.samples]
+
+
+def _bare(line: str) -> str:
+    """A sample without time and exemplar. ValueError for what is none."""
+    parts = _SAMPLE.match(line)
+    if not parts:
+        raise ValueError(f"no sample: {line}")
+    return f"{parts[1]}{parts[2] or ''} {parts[3]}"
 
 
 def parse(text: str) -> Page:
     """The lines of samples in a page of either format."""
     lines = defaultdict(list)
-    for line in map(str.strip, text.splitlines()):
+    for line in map(str.strip, text.split("\n")):
         if line and not line.startswith("#") and (name := _NAME.match(line)):
             lines[name[1]].append(line)
     return Page(dict(lines))
@@ -96,12 +107,24 @@ def _first(page: Page, engine: Engine, style: str, quantity: str) -> Value | Non
 def _plain(page: Page, engine: Engine, quantity: str, metric: Metric, style: str) -> Value | None:
     name = page.named(spelled(engine, metric.name, style))
     every = page.samples(name) if name else []
-    series = {key: (value,) for key, value in _series(engine, every, metric.where).items() if value >= 0}
+    found = _series(engine, every, metric.where)
+    if QUANTITIES[quantity].kind == "counter":
+        found = {**_uncounted(engine, every, metric), **found}
+    series = {key: (value,) for key, value in found.items() if value >= 0}
     if metric.over:
         whole = {rest: value for rest, value in _series(engine, every, metric.over, metric.over).items() if value}
         shares = ((key, part, _less(key, metric)) for key, (part,) in series.items())
         series = {key: (part / whole[rest],) for key, part, rest in shares if rest in whole}
     return Value(quantity, name, metric.moves, series) if series else None
+
+
+def _uncounted(engine: Engine, samples: Sequence[Sample], metric: Metric) -> dict[Labels, float]:
+    """0 for each value of a label that a counter is told apart by: it has no series for one that it never counted."""
+    if not metric.where:
+        return {}
+    others = _series(engine, samples, (), metric.where)
+    each = list(product(*([(label, text) for text in texts] for label, texts in metric.where)))
+    return {tuple(sorted((*key, *pairs))): 0.0 for key in others for pairs in each}
 
 
 def _less(key: Labels, metric: Metric) -> Labels:

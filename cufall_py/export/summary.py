@@ -6,16 +6,19 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from cufall_py import __version__
 from cufall_py.analysis.advice import advice
 from cufall_py.analysis.bins import RELATIVE_RESOLUTION, RESOLUTION
 from cufall_py.analysis.decision_table import spelt
+from cufall_py.analysis.groups import Group
 from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import Scope
 from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.judgements import Judgement
+from cufall_py.keep import told
 from cufall_py.report import Report
 
 SCHEMA = 1
@@ -41,18 +44,43 @@ def _recording(report: Report, judgements: Sequence[Judgement]) -> dict[str, Any
         "versions": report.versions,
         "samples_read": summary.samples_read,
         "samples_behind": summary.behind,
+        "keep": told(report.keep) if report.keep else None,
+        "sample_lengths": [asdict(length) for length in summary.lengths],
         "spans_ns": [list(span) for span in summary.spans],
         "gpus": [_gpu(report, k) for k in range(len(report.opened))],
         "metrics": [_metric(report, k) for k in range(len(summary.metrics))],
         "verdicts": {"frame_ms": report.judging.frame_ns / 1e6, "table": report.judging.table.to_json()},
         "scopes": [_scope(report, scope) for scope in summary.scopes],
+        "groups": [_group(report, group) for group in report.groups],
         "requirements": [judged(judgement) for judgement in judgements],
+    }
+
+
+def _group(report: Report, group: Group) -> dict[str, Any]:
+    found, ordinals = group.across, [report.opened[k].device.ordinal for k in group.positions]
+    shares = {"work": found.work, "idle": found.idle, "waiting": found.waiting}
+    shares |= {"bubble": found.bubble, "alone": found.alone}
+    lags = {"lag_s": [lag.frames for lag in group.lags], "lag_error_s": [lag.error for lag in group.lags]}
+    return {
+        "name": group.name,
+        "frames": found.frames,
+        "all_idle": _number(found.all_idle),
+        "skew": _number(found.skew),
+        "straggler": ordinals[found.straggler] if found.straggler >= 0 else None,
+        "gpus": [
+            {
+                "gpu": gpu,
+                **{name: _number(float(share[k])) for name, share in shares.items()},
+                **{name: _number(frames[k] * group.frame_ns / 1e9) for name, frames in lags.items()},
+            }
+            for k, gpu in enumerate(ordinals)
+        ],
     }
 
 
 def _gpu(report: Report, k: int) -> dict[str, Any]:
     opened = report.opened[k]
-    period_ns = _number(report.summary.periods_ns[k])
+    period_ns = _number(_period_ns(report, k))
     return {**opened.device.to_json(), "source": opened.source, "sample_period_ns": period_ns}
 
 
@@ -178,10 +206,16 @@ def _csv_rows(report: Report) -> list[dict[str, Any]]:
 
 def _places(report: Report, scope: Scope) -> list[tuple[int | str, str, float, Row]]:
     gpus: list[tuple[int | str, str, float, Row]] = [
-        (opened.device.ordinal, opened.device.uuid, period_ns, row)
-        for opened, period_ns, row in zip(report.opened, report.summary.periods_ns, scope.rows, strict=True)
+        (opened.device.ordinal, opened.device.uuid, _period_ns(report, k), row)
+        for k, (opened, row) in enumerate(zip(report.opened, scope.rows, strict=True))
     ]
     return [*gpus, *([(ALL, "", math.nan, scope.group)] if scope.group else [])]
+
+
+def _period_ns(report: Report, k: int) -> float:
+    """The length of a GPU's samples; NaN where a recording was thinned and they are not all of one."""
+    mixed = report.keep and len(report.summary.lengths) > 1
+    return math.nan if mixed else report.summary.periods_ns[k]
 
 
 def _number(value: float) -> float | None:

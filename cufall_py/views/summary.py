@@ -9,10 +9,12 @@ from datetime import datetime, timezone
 from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import WHOLE, Scope
 from cufall_py.judgements import HELD, MISSED, NOT_MEASURABLE, Judgement
+from cufall_py.keep import told
 from cufall_py.metrics import Metric
+from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
 
-from . import verdict
+from . import groups, verdict
 from .tables import Table, escaped, markdown, text
 
 MISSING = "--"
@@ -63,7 +65,7 @@ def headline(report: Report) -> str:
     """What was recorded, in a line."""
     summary = report.summary
     names = dict.fromkeys(opened.device.name for opened in report.opened)
-    periods = dict.fromkeys(_period(ns) for ns in summary.periods_ns if not math.isnan(ns))
+    periods = [_period(ns) for ns in _periods_ns(report)]
     gpus = f"{len(report.opened)} GPU{'s' if len(report.opened) != 1 else ''} ({', '.join(names)})"
     read = f"{summary.samples_read} samples read of {', '.join(periods)}" if periods else "no samples"
     if not summary.spans:
@@ -110,8 +112,11 @@ def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]
     for k, label in enumerate(report.summary.metrics):
         yield _metric_title(report, k, label), _metric_tables(report, k, columns)
     yield "clocks and power", [_hardware_table(report)]
-    if _has_verdicts(report):
-        yield f"verdict, of frames of {report.judging.frame_ns / 1e6:g} ms", [_verdict_table(report)]
+    if has_verdicts(report):
+        yield verdict_title(report), [verdict_table(report)]
+    labels = [opened.label for opened in report.opened]
+    for group in report.groups:
+        yield f"group {groups.line(group, labels)}", [groups.table(group, labels)]
 
 
 def _metric_title(report: Report, k: int, label: str) -> str:
@@ -156,18 +161,28 @@ def _hardware_table(report: Report) -> Table:
     return _table([place for place, _ in rows], columns)
 
 
-def _has_verdicts(report: Report) -> bool:
+def has_verdicts(report: Report) -> bool:
     """Whether any GPU has one, at any time."""
     return any(window.shares["unknown"] < 1 for window in report.summary.verdicts.get(WHOLE, ()))
 
 
-def _verdict_table(report: Report) -> Table:
+def verdict_title(report: Report) -> str:
+    return f"verdict, of frames of {report.judging.frame_ns / 1e6:g} ms"
+
+
+def verdict_table(report: Report) -> Table:
+    """A row a region and GPU: its verdict, what took time besides, and the evidence."""
     rows = []
     for scope in report.summary.scopes:
         names = [scope.name or EVERYTHING] + [""] * len(report.opened)
         windows = report.summary.verdicts[scope.name]
         rows += [(name, o.label, *verdict.cells(w)) for name, o, w in zip(names, report.opened, windows, strict=False)]
     return Table(("region", "gpu", *verdict.HEAD), rows, words=6)
+
+
+def advices(report: Report) -> Iterator[str]:
+    """What to do about each verdict of a region, told once."""
+    return verdict.advices(window for windows in report.summary.verdicts.values() for window in windows)
 
 
 def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> Table:
@@ -184,15 +199,38 @@ def _rows(report: Report) -> Iterator[tuple[tuple[str, str], Row]]:
             yield ((scope.name or EVERYTHING) if first else "", name), row
 
 
+def _periods_ns(report: Report) -> list[float]:
+    """The lengths of samples: by GPU, or where a recording was thinned all that there are."""
+    if report.keep:
+        return [length.period_ns for length in report.summary.lengths]
+    return list(dict.fromkeys(ns for ns in report.summary.periods_ns if not math.isnan(ns)))
+
+
+def thinned(report: Report) -> Iterator[str]:
+    """What it means for the figures that samples are not all of one length; nothing where they are."""
+    lengths = report.summary.lengths
+    if not report.keep or all(length.period_ns <= PERIODS_APART * report.opened[0].sample_ns for length in lengths):
+        return
+    shares = ", ".join(f"{_period(length.period_ns)} for {percent(length.time_share)}" for length in lengths)
+    yield (
+        f"thinned ({told(report.keep)}): samples of {shares} of the time. Means, min and max are those of all that was "
+        "sampled; percentiles, shares and times below a value are of samples of these lengths, each by its time, and a "
+        "longer one evens out what was in it"
+    )
+    if report.own_extremes:
+        yield f"{', '.join(report.own_extremes)}: min and max are of the longer samples, where it was thinned"
+
+
 def _notes(report: Report) -> Iterator[str]:
     """What a person must know to read the figures right."""
+    yield from thinned(report)
     group = report.summary.scopes[0].group
     if group and group.unlike_kinds:
         yield f"all: an average over unlike GPUs ({', '.join(group.unlike_kinds)})"
     for scope in report.summary.scopes:
         yield from _unlike_notes(report, scope)
-    if _has_verdicts(report):
-        yield from verdict.advices(window for windows in report.summary.verdicts.values() for window in windows)
+    if has_verdicts(report):
+        yield from advices(report)
     if report.summary.behind:
         yield f"{report.summary.behind} samples lie before earlier ones, for a clock was set back: they are left out"
 

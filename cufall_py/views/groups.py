@@ -1,0 +1,45 @@
+"""Groups of GPUs as a person reads them: a table a group, and a line of what it comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cufall_py.analysis.groups import Group
+
+from .tables import Table
+
+HEAD = ("gpu", "work", "idle", "waiting", "bubble", "alone", "lag")
+
+
+def table(group: Group, labels: Sequence[str]) -> Table:
+    """A row a GPU; `labels` are those of all GPUs."""
+    found = group.across
+    columns = (found.work, found.idle, found.waiting, found.bubble, found.alone)
+    rows = [
+        (labels[position], *(_percent(float(column[k])) for column in columns), _lag(group, k))
+        for k, position in enumerate(group.positions)
+    ]
+    return Table(HEAD, rows)
+
+
+def line(group: Group, labels: Sequence[str]) -> str:
+    """`decode: all idle 3.1%, skew 12.0%, straggler g3 (alone at work 17.3%)`."""
+    found = group.across
+    told = [f"all idle {_percent(found.all_idle)}", f"skew {_percent(found.skew)}"]
+    if found.straggler >= 0:
+        who, alone = labels[group.positions[found.straggler]], float(found.alone[found.straggler])
+        told.append(f"straggler {who} (alone at work {_percent(alone)})")
+    return f"{group.name}: {', '.join(told)}"
+
+
+def _lag(group: Group, k: int) -> str:
+    """Behind the first of the group, with its standard error."""
+    found, frame_ms = group.lags[k], group.frame_ns / 1e6
+    if k == 0 or math.isnan(found.frames):
+        return "--"
+    return f"{found.frames * frame_ms:.3g} ms +- {found.error * frame_ms:.2g}"
+
+
+def _percent(share: float) -> str:
+    return "--" if math.isnan(share) else f"{100 * share:.1f}%"
