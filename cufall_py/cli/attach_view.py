@@ -17,6 +17,7 @@ from .screen import Aside, Quit, Screen, full_screen, why_no_screen
 if TYPE_CHECKING:
     from cufall_py.attachment import Attachment, Now
     from cufall_py.frames import Frame
+    from cufall_py.views.served_screen import Block
 
 GAP_S = 0.25
 
@@ -100,7 +101,7 @@ class AttachScreen:
         scene = Scene("attached", _metrics(self._attachment), blocks, self._aside.newest)
         return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
 
-    def _block(self, k: int, now: Now, frame: Frame | None):  # type: ignore[no-untyped-def]
+    def _block(self, k: int, now: Now, frame: Frame | None) -> Block:
         from cufall_py.views.served import line
         from cufall_py.views.served_screen import Block
 
