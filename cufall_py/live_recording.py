@@ -28,7 +28,7 @@ class LiveRecording:
         self._writer = RecordingWriter(path, opened, plan, force=force, keep=keep, say=say)
         self._marks = SimpleQueue[tuple[str, int, dict[str, Any]]]()
 
-    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+    def mark(self, kind: str, at_ns: int, **fields: Any) -> None:
         """Have an event written that happened then; from any thread."""
         self._marks.put((kind, at_ns, fields))
 
@@ -47,6 +47,11 @@ class LiveRecording:
         """To be called every second or so: what has come gets to the disk."""
         self._write_marks()
         self._writer.tick()
+
+    def flush(self) -> None:
+        """Write all that has come."""
+        self._write_marks()
+        self._writer.flush()
 
     def close(self, cost: Cost, tallies: Sequence[tuple[str, Tally]]) -> None:
         """End it with what cufall took, in all and by each GPU's UUID. May be called more than once."""

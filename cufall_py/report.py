@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .analysis.evidence import INPUTS
 from .analysis.groups import Group, alike, grouped, positions
 from .analysis.summary import WHOLE, Subject, Summarizer, Summary
-from .analysis.verdict_scopes import Judging, ScopeVerdicts
+from .analysis.verdict_scopes import FrameCodes, Judging, OnFrames, ScopeVerdicts
 from .analysis.verdict_windows import WindowVerdict
 from .devices import select
 from .errors import CufallError, UsageError
@@ -73,7 +73,7 @@ class Reading:
         judging: Judging = Judging(),
         groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        self.path, self._recording, self._judging = str(path), Recording(path, say), judging
+        self.path, self._recording, self.judging = str(path), Recording(path, say), judging
         recorded = self._recording.opened
         if not recorded:
             raise CufallError(f"{path}: its head describes no GPU")
@@ -122,16 +122,17 @@ class Reading:
         """The same with the counters that are asked for alone."""
         return replace(rows, samples=self._pickers[rows.gpu].of(rows.samples))
 
-    def report(self, on_rows: Callable[[Rows], None] = lambda rows: None) -> Report:
-        """Read it all; each batch of samples is also given to `on_rows`."""
+    def report(self, on_rows: Callable[[Rows], None] = lambda rows: None, on_frames: OnFrames | None = None) -> Report:
+        """Read it all; each batch of samples is also given to `on_rows`, each verdict of a frame to `on_frames`."""
         marks, reasons, recorded = self._events()
         named = {
             name: [(time.start_ns, time.end_ns) for time in times]
             for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
         }
         summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded)
-        kept = [] if self._groups is None else [WHOLE]
-        verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self._judging, kept)
+        codes = FrameCodes(len(self.opened)) if self._groups is not None else None
+        watchers = [watcher for watcher in (on_frames, codes and codes.add) if watcher]
+        verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self.judging, {WHOLE: watchers})
         for read in self._chosen():
             verdicts.add(read.gpu, self._verdict_pickers[read.gpu].of(read.samples))
             rows = self._asked(read)
@@ -139,7 +140,7 @@ class Reading:
             on_rows(rows)
         summary = summarizer.summary()
         found = verdicts.verdicts({scope.name: scope.wanted_s for scope in summary.scopes})
-        groups = self._grouped(verdicts.codes(WHOLE), found[WHOLE]) if kept else []
+        groups = self._grouped(codes.codes(), found[WHOLE]) if codes else []
         of = self._recording
         return Report(
             self.path,
@@ -147,7 +148,7 @@ class Reading:
             replace(summary, verdicts=found),
             of.whole,
             of.versions,
-            self._judging,
+            self.judging,
             tuple(groups),
             of.keep,
             self._own_extremes() if of.keep else (),
@@ -162,7 +163,7 @@ class Reading:
         if not groups:
             found = alike([window.shares for window in windows], [window.means for window in windows])
             groups = {f"auto-{k + 1}": gpus for k, gpus in enumerate(found)}
-        return grouped(codes, groups, self._judging.frame_ns)
+        return grouped(codes, groups, self.judging.frame_ns)
 
     def _events(self) -> tuple[list[Event], list[Event], Span | None]:
         """Those of regions, NVML's reasons, and from when to when there were any."""
@@ -196,8 +197,12 @@ def verdict_metrics(gpu: Recorded) -> MetricSet:
 
 
 def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
-    """What was asked for, of the metrics that were recorded if none is named; all as recorded if nothing is."""
-    return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
+    """What was asked for. If no metric is named, those that were recorded, without what was taken for verdicts alone;
+    if nothing is, as they were recorded, too."""
+    shown = recorded.asked or recorded.metrics
+    if wanted == Wanted(()):
+        return replace(recorded, metrics=shown)
+    return replace(wanted, metrics=wanted.metrics or shown)
 
 
 def sets_of(

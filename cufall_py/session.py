@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import CufallError, InvalidMeasurement, UsageError
 from .feed import LiveFeed
@@ -164,10 +164,15 @@ class Session:
         finally:
             self.mark(REGION_END, time.time_ns(), name=name)
 
-    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+    def mark(self, kind: str, at_ns: int, **fields: Any) -> None:
         """Have an event written that happened then (Unix epoch), if this session is being recorded; from any thread."""
         if self._recording:
             self._recording.mark(kind, at_ns, **fields)
+
+    def flush(self) -> None:
+        """Have all that has come written to the recording's file, if there is one."""
+        if self._recording:
+            self._recording.flush()
 
     def moment(self, at_ns: int) -> int:
         """What is sampled happens now: the clock of its recording is this machine's."""

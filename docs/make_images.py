@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import time
@@ -11,7 +12,6 @@ from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
-STYLE = "ui-monospace, Menlo, Consolas, monospace"
 METRICS = [word for name in ("tensor", "sm", "gr", "dram", "fma") for word in ("--metric", name)]
 PICTURES = {
     "timeline": (132, 13, 41.0, ["demo", "--view", "timeline", "--color", *METRICS]),
@@ -39,7 +39,7 @@ def capture(columns: int, lines: int, seconds: float, words: list[str]) -> str:
 
 def picture(name: str) -> None:
     columns, lines, seconds, words = PICTURES[name]
-    console = Console(record=True, width=columns, file=open("/dev/null", "w"), force_terminal=True)
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(capture(columns, lines, seconds, words).rstrip("\n")), soft_wrap=True)
     path = ROOT / "docs" / "img" / f"{name}.svg"
     console.save_svg(str(path), title="cufall " + " ".join(words).replace(" --color", ""))

@@ -10,17 +10,33 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
+from cufall_py.analysis.decision_table import CLASSES
+from cufall_py.analysis.verdict_bins import Strip, VerdictBins
+from cufall_py.analysis.verdict_scopes import ScopeVerdicts
 from cufall_py.cli.pages import write_html
 from cufall_py.errors import InvalidMeasurement, UsageError
+from cufall_py.headroom import METRICS, Question
 from cufall_py.outline import Region
 from cufall_py.part import Part
 from cufall_py.pyramid import FACTOR, FEWEST_BINS, Level, Pyramid
 from cufall_py.report import Reading
 from cufall_py.resolve import Wanted
-from cufall_py.views.html_report import NOTHING, Gap, Gpu, Page, html_report, most_bins
+from cufall_py.sources.script import rate
+from cufall_py.views.html_report import (
+    NOTHING,
+    Gap,
+    Gpu,
+    Page,
+    Section,
+    html_report,
+    most_bins,
+    most_verdict_bins,
+)
+from cufall_py.views.tables import Table
 from tests.helpers import EPOCH, MS, SECOND, metric
-from tests.recordings import busy, opened, phases, region, writer
+from tests.recordings import busy, doing, known_metrics, opened, phases, region, working, writer
 
 LIMIT = 2_000_000
 NAN = float("nan")
@@ -58,7 +74,12 @@ def page(gpus: int, metrics: int, **more: Any) -> Page:
 def test_a_page_of_noise_with_all_marks_there_can_be_is_below_2_mb(gpus: int, metrics: int) -> None:
     step = [Region(EPOCH + k * SECOND, EPOCH + (k + 1) * SECOND, "é" * 1000) for k in range(20_000)]
     gaps = [Gap(0, EPOCH + k * SECOND, EPOCH + k * SECOND + 1, 1) for k in range(20_000)]
-    text = html_report(page(gpus, metrics, regions={"step" * 100: step}, gaps=gaps))
+    shares = np.random.default_rng(6).dirichlet(np.ones(len(CLASSES)), (gpus, most_verdict_bins(gpus)))
+    strip = Strip(EPOCH, SECOND, 50 * MS, shares)
+    told = Section("told", Table(("region", "verdict"), [("é" * 1000, "mixed " * 20)] * 20_000), ["a note"])
+    marks = {"regions": {"step" * 100: step}, "gaps": gaps, "strip": strip, "sections": [told] * 2}
+    text = html_report(page(gpus, metrics, **marks))
+    assert "19,700 further rows are not shown" in text
     assert len(text.encode()) < LIMIT
     assert len(document(text)["plots"][0]["levels"][0]["data"]) >= gpus * 3 * 2 * 4 / 3 * 50
 
@@ -105,7 +126,7 @@ def test_a_spike_of_a_millisecond_survives_and_the_bin_is_told(tmp_path: Path) -
             ratios[617] = 0.93 * (k == 120)
             out.add(0, busy(EPOCH + k * SECOND, ratios.tolist()))
     text = made(tmp_path / "run.cufall")
-    assert "finest bins 5 ms" in text
+    assert "finest bins 6 ms" in text
     (plot,) = document(text)["plots"]
     for at, of in enumerate(plot["levels"]):
         peak = numbers(plot, at)[0, 2]
@@ -143,6 +164,96 @@ def test_readings_have_plots_where_they_are_known(tmp_path: Path) -> None:
     found = document(made(tmp_path / "run.cufall"))
     assert [(plot["label"], plot["unit"]) for plot in found["plots"]] == [("tensor", "%"), ("power", "W")]
     np.testing.assert_allclose(numbers(found["plots"][1])[0, 1], 612)
+
+
+WORK = [
+    ("copy", {"gr": 1.0, "sm": 0.9, "dram": 0.8, "issue": 0.1}),
+    ("products", {"gr": 1.0, "sm": 0.9, "tensor": 0.8, "dram": 0.1, "issue": 0.1}),
+    ("nothing", {}),
+]
+
+
+def strip_of(found: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """(gpus, bins, CLASSES) of the verdicts in a page, 0 to 255."""
+    of = found["verdicts"]
+    parts = np.frombuffer(base64.b64decode(of["data"]), np.uint8)
+    return parts.reshape(-1, of["bins"], len(of["classes"]))
+
+
+def test_each_frame_has_its_verdict(tmp_path: Path) -> None:
+    names = ("tensor", "sm", "gr", "dram", "issue", "launches")
+    found = document(made(working(tmp_path / "run.cufall", WORK, names)))
+    of, parts = found["verdicts"], strip_of(found)
+    assert (of["frame"], of["bin"], of["bins"]) == (0.05, 0.05, 60)
+    seen = [[of["classes"][k] for k in np.flatnonzero(row)] for row in parts[0]]
+    assert seen == [["memory-bound"]] * 20 + [["tensor-bound"]] * 20 + [["idle"]] * 20
+    assert set(parts.max(axis=2).ravel()) == {255}
+
+
+def test_what_was_not_measured_is_of_no_class(tmp_path: Path) -> None:
+    """Half of the second frame and all of the third were not; the last is shorter than a frame, and all measured."""
+    ((_, shares), *_) = WORK
+    metrics = known_metrics(("tensor", "sm", "gr", "dram", "issue"), "GH100")
+    with writer(tmp_path / "run.cufall", [opened(metrics=metrics)]) as out:
+        out.add(0, doing(metrics, shares, EPOCH, 75, "GH100"))
+        out.add(0, doing(metrics, shares, EPOCH + 150 * MS, 70, "GH100"))
+    parts = strip_of(document(made(tmp_path / "run.cufall")))
+    assert parts[0, :, CLASSES.index("memory-bound")].tolist() == [255, 128, 0, 255, 255]
+    assert parts.sum() == 255 * 3 + 128
+
+
+def test_regions_have_their_verdicts_and_their_ceilings_where_asked(tmp_path: Path) -> None:
+    names = ("tensor", "sm", "gr", "dram", "issue", "launches")
+    file = working(tmp_path / "run.cufall", WORK, names)
+    cells = [re.findall("<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", made(file))]
+    assert ["products", "g0", "tensor-bound", "100%"] in [row[:4] for row in cells]
+    assert "tensor pipe: measured" not in made(file)
+    to = tmp_path / "ceiling.html"
+    write_html(Reading(file, also=METRICS), str(to), question=Question())
+    cells = [re.findall("<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", to.read_text())]
+    # 80 % of the tensor pipe beside 10 % of the memory: were the pipe busy all the time, 100 %
+    assert ["products", "g0", "counters", "tensor", "80.0%", "100%", "20.0%"] in [row[:7] for row in cells]
+
+
+def test_the_roofline_has_the_peak_of_the_memory_that_was_counted(tmp_path: Path) -> None:
+    file = working(tmp_path / "run.cufall", WORK, ("tensor", "sm", "gr", "dram", "issue"))
+    found = document(made(file, wanted=Wanted(("dram", "tensor"))))
+    of = found["roofline"]
+    assert [found["plots"][of[name]]["label"] for name in ("tensor", "memory")] == ["tensor", "dram"]
+    assert of["reachable"] == {"tensor": 0.9, "memory": 0.9}
+    bytes_per_s = [rate(name, {"dram": 1.0}, "GH100") for name in ("dram__bytes_read.sum", "dram__bytes_write.sum")]
+    assert of["bytes_per_s"] == pytest.approx(sum(bytes_per_s))
+    assert document(made(file, wanted=Wanted(("tensor",))))["roofline"] is None
+
+
+def test_without_what_verdicts_take_there_are_none(tmp_path: Path) -> None:
+    text = made(working(tmp_path / "run.cufall", WORK, ["sm"]), wanted=Wanted(("sm",)))
+    assert document(text)["verdicts"] is None and "verdict, of frames" not in text
+
+
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=1, max_size=8),
+    in_one=st.integers(1, 7),
+    start=st.integers(0, 300),
+)
+def test_bins_hold_all_that_was_classified(lengths: list[int], in_one: int, start: int) -> None:
+    """Stretches of work of so many milliseconds, 100 ms apart: the shares of the bins come to their time."""
+    metrics = known_metrics(("tensor", "sm", "gr", "dram", "issue"), "GH100")
+    begins = EPOCH + MS * (start + np.cumsum([0, *(length + 100 for length in lengths[:-1])]))
+    span = (int(begins[0]), int(begins[-1]) + MS * lengths[-1])
+    bins = VerdictBins(1, [span], 50 * MS, 50 * MS * in_one)
+    scopes = ScopeVerdicts([metrics], {"": [span]}, watchers={"": [bins.add]})
+    for begin, length in zip(begins.tolist(), lengths, strict=True):
+        scopes.add(0, doing(metrics, WORK[0][1], begin, length, "GH100"))
+    window = scopes.verdicts({"": (span[1] - span[0]) / 1e9})[""][0]
+    strip = bins.strip()
+    edges = strip.start_ns + strip.bin_ns * np.arange(strip.shares.shape[1] + 1)
+    asked = np.diff(np.clip(edges, *span))
+    times_ms = asked @ strip.shares[0] / MS
+    assert times_ms.sum() == pytest.approx(sum(lengths))
+    assert times_ms[CLASSES.index("memory-bound")] == pytest.approx(sum(lengths))
+    assert window.covered_s == pytest.approx(sum(lengths) / 1000)
+    assert (strip.shares.sum(axis=2) <= 1 + 1e-9).all()
 
 
 def test_other_metrics_can_be_asked_for(tmp_path: Path) -> None:

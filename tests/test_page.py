@@ -12,9 +12,10 @@ import pytest
 
 from cufall_py.cli.pages import write_html
 from cufall_py.report import Reading
+from cufall_py.resolve import Wanted
 from tests import chromium
 from tests.helpers import EPOCH, SECOND
-from tests.recordings import busy, opened, region, writer
+from tests.recordings import busy, doing, known_metrics, opened, region, writer
 
 WIDE, PHONE = (1280, 900), (390, 844)
 SECONDS = 40
@@ -191,9 +192,124 @@ def test_gpus_metrics_and_scales_are_switched(tab: chromium.Tab) -> None:
     press(tab, "g0", altKey=True)
     assert at(line(tab), 5) == pytest.approx(0.5, abs=0.02)
     plots = "[...document.querySelectorAll('.plot h2')].filter((h) => h.offsetParent).map((h) => h.firstChild.data)"
-    assert tab.run(plots) == ["tensor", "SM clock, MHz", "power, W"]
+    assert tab.run(plots) == ["tensor", "verdict", "SM clock, MHz", "power, W"]
     press(tab, "power")
-    assert tab.run(plots) == ["tensor", "SM clock, MHz"]
+    assert tab.run(plots) == ["tensor", "verdict", "SM clock, MHz"]
+
+
+STRIP = """
+(() => {
+  const { ctx, bbox: { left, top, width, height } } = cufall.panels[2].chart;
+  const dots = ctx.getImageData(left, Math.round(top + height / 2), width, 1).data;
+  return JSON.stringify(Array.from({ length: width }, (_, x) => [...dots.slice(4 * x, 4 * x + 3)]));
+})()
+"""
+
+
+def strip(tab: chromium.Tab) -> list[list[int]]:
+    """What the first GPU's verdicts are drawn in, from left to right."""
+    found: list[list[int]] = json.loads(tab.run(STRIP))
+    return found
+
+
+LEGEND = (
+    "[...document.querySelectorAll('.legend li')].filter((li) => li.textContent === %s).map("
+    "(li) => getComputedStyle(li, '::before').backgroundColor)[0]"
+)
+
+
+def legend_colour(tab: chromium.Tab, name: str) -> list[int]:
+    found: str = tab.run(LEGEND % json.dumps(name))
+    return [int(part) for part in found.removeprefix("rgb(").removesuffix(")").split(",")]
+
+
+@pytest.fixture
+def verdicts(browser: chromium.Tab, tmp_path: Path) -> chromium.Tab:
+    """A second of copies, one that was not measured, and one of nothing."""
+    metrics = known_metrics(("tensor", "sm", "gr", "dram", "issue"), "GH100")
+    with writer(tmp_path / "run.cufall", [opened(metrics=metrics)]) as out:
+        out.add(0, doing(metrics, {"gr": 1.0, "sm": 0.9, "dram": 0.8, "issue": 0.1}, EPOCH, 1000, "GH100"))
+        out.add(0, doing(metrics, {}, EPOCH + 2 * SECOND, 1000, "GH100"))
+    write_html(Reading(tmp_path / "run.cufall"), str(tmp_path / "run.html"))
+    browser.problems.clear()
+    browser.prefer("light")
+    browser.size(*WIDE)
+    browser.open(tmp_path / "run.html")
+    browser.settle()
+    return browser
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_verdicts_are_drawn_in_the_colours_of_their_legend(verdicts: chromium.Tab, scheme: str) -> None:
+    verdicts.prefer(scheme)
+    colours = strip(verdicts)
+    third = len(colours) // 3
+    copies, blank, nothing = colours[2 : third - 2], colours[third + 2 : 2 * third - 2], colours[2 * third + 2 : -2]
+    assert all(colour == legend_colour(verdicts, "memory-bound") for colour in copies[::20])
+    assert all(colour == legend_colour(verdicts, "idle") for colour in nothing[::20])
+    assert not any(colour in (copies[0], nothing[0]) for colour in blank)
+    assert len({tuple(colour) for colour in blank}) > 1  # lines on paper
+    assert verdicts.run(LEGEND % json.dumps("tensor-bound")) is None  # there is none
+    assert verdicts.problems == []
+
+
+@pytest.mark.parametrize("second, told", [(0.5, "memory-bound"), (1.5, "not measured"), (2.5, "idle")])
+def test_the_verdict_under_the_cursor_is_told(verdicts: chromium.Tab, second: float, told: str) -> None:
+    left, _, width, _ = box(verdicts)
+    top = verdicts.run("cufall.panels[2].chart.over.getBoundingClientRect().top")
+    verdicts.mouse("mouseMoved", left + width * second / 3, top + 5)
+    verdicts.settle()
+    assert verdicts.run("document.querySelector('.strip .values').innerText").split("\n") == ["g0", told]
+
+
+CANVAS = "JSON.stringify(document.querySelector('.roofline canvas').getBoundingClientRect())"
+EDGES = "JSON.stringify([[.01, 100].map(cufall.roofline.cloud.x), [.01, 100].map(cufall.roofline.cloud.y)])"
+
+
+def told_at(tab: chromium.Tab, memory: float, tensor: float) -> str:
+    """What is told with the pointer at these percents, of axes that go from 0.01 to 100 % by powers of ten."""
+    (left, right), (bottom, top) = json.loads(tab.run(EDGES))
+    across, up = (np.log10(percent / 0.01) / 4 for percent in (memory, tensor))
+    tab.run("document.querySelector('.roofline').scrollIntoView()")
+    tab.settle()
+    at = json.loads(tab.run(CANVAS))
+    tab.mouse("mouseMoved", at["left"] + left + (right - left) * across, at["top"] + bottom + (top - bottom) * up)
+    tab.settle()
+    found: str = tab.run("document.querySelector('.roofline .now').textContent")
+    return found
+
+
+@pytest.fixture
+def phases(browser: chromium.Tab, tmp_path: Path) -> chromium.Tab:
+    """A second of products and one of copies, both regions, and one of nothing in none."""
+    work = [("products", {"tensor": 0.8, "dram": 0.1}), ("copies", {"tensor": 0.0, "dram": 0.8}), ("", {})]
+    metrics = known_metrics(("tensor", "sm", "gr", "dram", "issue"), "GH100")
+    with writer(tmp_path / "run.cufall", [opened(metrics=metrics)]) as out:
+        for k, (name, shares) in enumerate(work):
+            out.add(0, doing(metrics, shares, EPOCH + k * SECOND, 1000, "GH100"))
+            if name:
+                region(out, name, EPOCH + k * SECOND, EPOCH + (k + 1) * SECOND)
+    write_html(Reading(tmp_path / "run.cufall", Wanted(("tensor", "dram"))), str(tmp_path / "run.html"))
+    browser.problems.clear()
+    browser.prefer("light")
+    browser.size(*WIDE)
+    browser.open(tmp_path / "run.html")
+    browser.settle()
+    return browser
+
+
+def test_each_region_is_a_cloud_of_its_shares(phases: chromium.Tab) -> None:
+    legend = "[...document.querySelectorAll('.roofline .legend li')].map((li) => li.textContent)"
+    assert set(phases.run(legend)) == {"products", "copies", "in no region, or across an edge"}
+    assert "products: dram 10.00 %, " in told_at(phases, 10, 80)
+    told = told_at(phases, 80, 0.01)
+    assert "copies: dram 80.0 %" in told and told.endswith("tensor <.01 %")
+    assert told_at(phases, 1, 1) == ""
+    phases.run("cufall.setView(0, 1)")
+    phases.settle()
+    assert phases.run(legend) == ["products"]  # of what is seen
+    assert told_at(phases, 80, 0.01) == ""
+    assert phases.problems == []
 
 
 PAPER = "getComputedStyle(document.body).backgroundColor"

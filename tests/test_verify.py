@@ -261,17 +261,20 @@ def test_a_real_ncu_would_be_asked_for_one_launch(monkeypatch: pytest.MonkeyPatc
 # -- the command
 
 
-def ends(gpu: SimulatedGpu, capfd: pytest.CaptureFixture[str], path: str = "", forced: bool = False) -> tuple[int, str]:
-    code = run(gpu, gpu, by_ncu, path, forced, "580.159.04")
+def ends(
+    gpu: SimulatedGpu, capfd: pytest.CaptureFixture[str], as_json: bool = False, forced: bool = False
+) -> tuple[int, str]:
+    code = run(gpu, gpu, by_ncu, as_json, forced, "580.159.04")
     return code, capfd.readouterr().out
 
 
-def test_the_table_and_what_is_kept(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out = ends(SimulatedGpu(), capfd, f"{tmp_path}/found.json")
+def test_the_table_and_what_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out = ends(SimulatedGpu(), capfd)
     lines = out.splitlines()
     assert code == 0 and lines[0].split() == ["OUTCOME", "METRIC", "CHECK", "EXPECTED", "GOT", "UNIT"]
     assert all(line.startswith("held") for line in lines[1:])
-    document = json.loads((tmp_path / "found.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    (path,) = verified.directory().iterdir()
+    document = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
     assert document["verified"] == ["tensor", "gr", "sm", "tensor.hmma", "tensor.imma", "fma", "dram"]
     (kept,) = verified.here("GH100")
     assert (kept.gpu, kept.driver, kept.metrics) == ("NVIDIA H200", "580.159.04", tuple(document["verified"]))
@@ -279,7 +282,7 @@ def test_the_table_and_what_is_kept(capfd: pytest.CaptureFixture[str], tmp_path:
 
 
 def test_json_on_stdout(capfd: pytest.CaptureFixture[str]) -> None:
-    code, out = ends(SimulatedGpu(wrong={"dram__bytes_read.sum": 0.5}), capfd, "-")
+    code, out = ends(SimulatedGpu(wrong={"dram__bytes_read.sum": 0.5}), capfd, as_json=True)
     document = json.loads(out)
     assert (code, document["gpu"]["chip"], "dram" in document["verified"]) == (3, "GH100", False)
     assert {check["outcome"] for check in document["checks"]} == {"held", "missed"}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,8 @@ from .verdict_windows import Classifier, WindowVerdict
 from .windows import Windows
 
 FRAME_NS = 50_000_000
+OnFrames = Callable[[int, FrameTotals, Verdicts], None]
+"""Takes the position of a GPU, its next frames and their verdicts; the frames of one call follow those of the last."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Judging:
 class ScopeVerdicts:
     """Takes samples as they come; `scopes` are the times of each window, of which samples wholly inside count.
 
-    `sets`: of each GPU, the metrics that verdicts can rest on, made of the columns of its samples. `kept` are the
-    scopes of which the verdict of every frame is kept: a byte a frame and GPU, and eight for its number.
+    `sets`: of each GPU, the metrics that verdicts can rest on, made of the columns of its samples. The `watchers` of a
+    scope are given every frame of it with its verdict, the last ones by `verdicts`.
     """
 
     def __init__(
@@ -43,21 +44,22 @@ class ScopeVerdicts:
         sets: Sequence[MetricSet],
         scopes: Mapping[str, Sequence[Span]],
         judging: Judging = Judging(),
-        kept: Collection[str] = (),
+        watchers: Mapping[str, Sequence[OnFrames]] = {},
     ) -> None:
         self._windows = {name: Windows(spans) for name, spans in scopes.items()}
-        self._kept = {name: FrameCodes(len(sets)) for name in kept}
         self._sets, self._judging = sets, judging
         self._classifiers = [
-            {name: self._classifier(metrics, gpu, name) for name in scopes} for gpu, metrics in enumerate(sets)
+            {name: self._classifier(metrics, gpu, watchers.get(name, ())) for name in scopes}
+            for gpu, metrics in enumerate(sets)
         ]
         self._newest_ns = [0] * len(sets)
 
-    def _classifier(self, metrics: MetricSet, gpu: int, name: str) -> Classifier:
-        frame_ns, table = self._judging.frame_ns, self._judging.table
-        if name not in self._kept:
-            return Classifier(metrics, frame_ns, table)
-        return Classifier(metrics, frame_ns, table, partial(self._kept[name].add, gpu))
+    def _classifier(self, metrics: MetricSet, gpu: int, watchers: Sequence[OnFrames]) -> Classifier:
+        def tell(frames: FrameTotals, verdicts: Verdicts) -> None:
+            for watcher in watchers:
+                watcher(gpu, frames, verdicts)
+
+        return Classifier(metrics, self._judging.frame_ns, self._judging.table, tell)
 
     def add(self, gpu: int, samples: Samples) -> None:
         """Take the next samples of the GPU at this position; those that begin before others ended are left out."""
@@ -84,13 +86,9 @@ class ScopeVerdicts:
             for name, seconds in wanted_s.items()
         }
 
-    def codes(self, name: str) -> NDArray[np.int8]:
-        """(frames, gpus) the verdicts of a kept scope; after `verdicts`."""
-        return self._kept[name].codes()
-
 
 class FrameCodes:
-    """The verdict of every frame of several GPUs."""
+    """The verdict of every frame of several GPUs: a byte a frame and GPU, and eight for its number."""
 
     def __init__(self, gpus: int) -> None:
         self._numbers: list[list[NDArray[np.int64]]] = [[] for _ in range(gpus)]

@@ -6,9 +6,11 @@ Both take rows as they are read, so that one reading of a recording serves for t
 from __future__ import annotations
 
 import gzip
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -18,48 +20,64 @@ from cufall_py.errors import InvalidMeasurement
 from . import STDOUT, writing
 
 if TYPE_CHECKING:
+    from cufall_py.analysis.verdict_bins import VerdictBins
+    from cufall_py.headroom import Question
     from cufall_py.outline import Event, Region
     from cufall_py.pyramid import Builder
     from cufall_py.recording_reader import Rows
-    from cufall_py.report import Reading
-    from cufall_py.views.html_report import Page
+    from cufall_py.report import Reading, Report
+    from cufall_py.views.html_report import Page, Roofline, Section
 
     Taking = AbstractContextManager[Callable[[Rows], None]]
     """Within it each batch of rows is taken; after it the file is there."""
 
+ALIKE = 0.01
+"""Peaks that differ by less are one."""
 MOST_VALUES = 2_000_000
 """Samples times metrics that a trace has one by one; of more it has the means and maxima of bins."""
 
 
-def write_html(reading: Reading, path: str, title: str = "") -> None:
-    """Write the page of a recording to a file, or to stdout for `-`.
+def write_html(reading: Reading, path: str, title: str = "", question: Question | None = None) -> None:
+    """Write the page of a recording to a file, or to stdout for `-`; `question`: with the ceilings that it asks for.
 
     Raises InvalidMeasurement if there is no sample in what is asked for, Unwritable if the file takes no more.
     """
-    _write_all(reading, html_writer(reading, path, title))
+    page = HtmlPage(reading)
+    page.write(path, reading.report(page.rows, page.frames), title, question)
 
 
 def write_trace(reading: Reading, path: str) -> None:
     """Write a Chrome trace to a file (compressed if its name ends in .gz), or to stdout for `-`; errors as above."""
-    _write_all(reading, trace_writer(reading, path))
-
-
-def _write_all(reading: Reading, writer: Taking) -> None:
-    with writer as take:
+    with trace_writer(reading, path) as take:
         for rows in reading.rows():
             take(rows)
 
 
-@contextmanager
-def html_writer(reading: Reading, path: str, title: str = "") -> Iterator[Callable[[Rows], None]]:
-    """As write_html, of the rows of this reading that are given to what it yields."""
-    from cufall_py.views.html_report import html_report, most_bins
+class HtmlPage:
+    """A page in the making: it takes what is read of a recording, and is written when all of it has been.
 
-    _check(reading)
-    builder = _builder(reading, most_bins(len(reading.opened), _metrics(reading)))
-    yield builder.add
-    with _writing(path) as write:
-        write(html_report(_page(reading, builder, title or os.path.basename(reading.path))))
+    Raises InvalidMeasurement as write_html does.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        from cufall_py.views.html_report import most_bins
+
+        _check(reading)
+        self._reading = reading
+        self._builder = _builder(reading, most_bins(len(reading.opened), _metrics(reading)))
+        self._verdicts = _verdict_bins(reading)
+        self.rows, self.frames = self._builder.add, self._verdicts.add
+
+    def write(self, path: str, report: Report, title: str = "", question: Question | None = None) -> None:
+        """Write it, with what the recording came to."""
+        from cufall_py.views import summary
+        from cufall_py.views.html_report import html_report
+
+        sections = list(_sections(report, question))
+        strip = self._verdicts.strip() if summary.has_verdicts(report) else None
+        page = _page(self._reading, self._builder, title or os.path.basename(self._reading.path))
+        with _writing(path) as write:
+            write(html_report(replace(page, strip=strip, roofline=_roofline(report), sections=sections)))
 
 
 @contextmanager
@@ -112,6 +130,43 @@ def _builder(reading: Reading, most_bins: int) -> Builder:
     spans = reading.spans
     bin_ns = bin_length_ns(spans[-1][1] - spans[0][0], _shortest_ns(reading), most_bins)
     return Builder([opened.metrics for opened in reading.opened], spans, bin_ns)
+
+
+def _verdict_bins(reading: Reading) -> VerdictBins:
+    from cufall_py.analysis.verdict_bins import VerdictBins
+    from cufall_py.pyramid import bin_length_ns
+    from cufall_py.views.html_report import most_verdict_bins
+
+    frame_ns, spans = reading.judging.frame_ns, reading.spans
+    frames = -(-(spans[-1][1] - spans[0][0]) // frame_ns)
+    in_one = bin_length_ns(frames, 0, most_verdict_bins(len(reading.opened)))
+    return VerdictBins(len(reading.opened), spans, frame_ns, frame_ns * in_one)
+
+
+def _roofline(report: Report) -> Roofline | None:
+    """None where one of both is a plain quotient."""
+    from cufall_py.views.html_report import Roofline
+
+    rows = report.summary.scopes[0].rows
+    of = [{metric.label: metric for metric in row.metrics} for row in rows]
+    if any(name not in found or found[name].plain for found in of for name in ("tensor", "dram")):
+        return None
+    peaks = [found["dram"].counted_per_s / found["dram"].mean for found in of if found["dram"].mean > 0]
+    alike = peaks and max(peaks) - min(peaks) < ALIKE * max(peaks)
+    return Roofline(report.judging.table.reachable, sum(peaks) / len(peaks) if alike else math.nan)
+
+
+def _sections(report: Report, question: Question | None) -> Iterator[Section]:
+    """What is told of each region: its verdicts, and where that is asked for its ceilings."""
+    from cufall_py.headroom import headrooms
+    from cufall_py.views import headroom, summary
+    from cufall_py.views.html_report import Section
+
+    if summary.has_verdicts(report):
+        yield Section(summary.verdict_title(report), summary.verdict_table(report), [*summary.advices(report)])
+    if question:
+        found, kinds = headrooms(report, question), [opened.device.name for opened in report.opened]
+        yield Section(headroom.TITLE, headroom.table(found), [*headroom.notes(question, found, kinds)])
 
 
 def _metrics(reading: Reading) -> int:

@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from cufall_py.playback import Playback
     from cufall_py.recorder import Outcome, Wishes
     from cufall_py.requirements import Requirement
+    from cufall_py.resolve import Wanted
     from cufall_py.session import Session
 
 SETS = (("tensor", "sm", "gr", "dram"), ("tensor", "sm", "gr"), ("tensor",))
-"""What is recorded unless asked otherwise: the widest cheap set (docs/metrics.md), or the first that a chip has."""
+"""What is recorded unless asked otherwise, with what verdicts take besides: the widest cheap set (docs/metrics.md), or
+the first that a chip has."""
 SAMPLE_US = 1000
 DURATION, WARMUP, COOLDOWN = "--duration-sec", "--warmup-sec", "--cooldown-sec"
 
@@ -211,19 +213,23 @@ def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[b
     from cufall_py.session import Session
 
     failed: CufallError | None = None
-    for metrics in SETS if by_default else (plan.wanted.metrics,):
+    for wanted in _by_default(plan.wanted) if by_default else [plan.wanted]:
         try:
-            session = Session(
-                replace(plan, wanted=replace(plan.wanted, metrics=metrics)), say, process=process, asked=asked
-            )
+            session = Session(replace(plan, wanted=wanted), say, process=process, asked=asked)
         except (UsageError, Unsupported) as error:
             failed, process = failed or error, None
             continue
         if failed:
-            say(f"{failed}; recorded is {', '.join(metrics)}")
+            say(f"{failed}; recorded is {', '.join(wanted.asked)}")
         return session
     assert failed
     raise failed
+
+
+def _by_default(wanted: Wanted) -> list[Wanted]:
+    from cufall_py.presets import VERDICT_NAMES
+
+    return [replace(wanted, metrics=metrics).with_optional(VERDICT_NAMES) for metrics in SETS]
 
 
 def _output(asked: str, force: bool, source: str) -> Path:

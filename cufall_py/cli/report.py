@@ -42,13 +42,18 @@ if TYPE_CHECKING:
     from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
     from cufall_py.requirements import Requirement
+    from cufall_py.served import Served
+
+    from .pages import HtmlPage
 
     Found = Sequence[tuple[Report, Sequence[Judgement]]]
 
 CHOOSING = ("devices", "metrics", "denominator", "no_denominator", "raw", "full_scale", "begin", "end", "region")
 """Options of `live` that say what of a recording is meant."""
+BAR = "▇"
 OUTPUTS = {"csv_path": "--csv", "markdown": "--markdown", "junit": "--junit", "parquet": "--parquet"}
 PAGES = {"html": "--html", "trace": "--trace"}
+NO_SAMPLES = "no samples in what was asked for"
 
 
 def _chosen(param: click.Parameter) -> click.Parameter:
@@ -94,9 +99,9 @@ def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any])
     _check_outputs(files, options, bool(requirements))
     end_in_order()
     readings = [_reading(file, options, requirements, question) for file in files]
-    found = [_read(reading, options, requirements) for reading in readings]
+    found = [_read(reading, options, requirements, question) for reading in readings]
     told["requirements"] += as_data(found)
-    _write(found, options, question)
+    _write(found, options, question, [_served(file, options) for file in files])
     tell(found)
     annotate(options["annotate"], os.environ, found)
     _end(found)
@@ -140,30 +145,53 @@ def _reading(
 
 
 def _read(
-    reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement]
+    reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
 ) -> tuple[Report, list[Judgement]]:
     """Read it once, for all that is made of its samples."""
+    page = _html_page(reading, options)
     with ExitStack() as stack:
         takers = [stack.enter_context(writer) for writer in _writers(reading, options)]
+        takers += [page.rows] if page else []
 
         def take(rows: Rows) -> None:
             for taker in takers:
                 taker(rows)
 
-        return judged(reading, requirements, take)
+        found = judged(reading, requirements, take, page.frames if page else None)
+    if page:
+        page.write(options["html"], found[0], question=question)
+    return found
+
+
+def _html_page(reading: Reading, options: dict[str, Any]) -> HtmlPage | None:
+    """A page or a trace of nothing cannot be, which is only said."""
+    from .pages import HtmlPage
+
+    if options["html"] and reading.spans:
+        return HtmlPage(reading)
+    if options["html"]:
+        say(f"--html: {NO_SAMPLES}")
+    return None
+
+
+def _served(file: str, options: dict[str, Any]) -> list[Served]:
+    """Its inference servers, if it was made by `attach`."""
+    from cufall_py.part import Part
+    from cufall_py.served import served
+
+    return served(file, part=Part(options["begin"], options["end"], options["region"]))
 
 
 def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:
-    """Of what is made of samples: a page or a trace of nothing cannot be, which is only said."""
-    from .pages import html_writer, trace_writer
+    """Of what is made of samples alone."""
+    from .pages import trace_writer
 
     if options["parquet"]:
         yield _parquet_writer(options["parquet"], reading)
-    for name, writer in (("html", html_writer), ("trace", trace_writer)):
-        if options[name] and reading.spans:
-            yield writer(reading, options[name])
-        elif options[name]:
-            say(f"{PAGES[name]}: no samples in what was asked for")
+    if options["trace"] and reading.spans:
+        yield trace_writer(reading, options["trace"])
+    elif options["trace"]:
+        say(f"--trace: {NO_SAMPLES}")
 
 
 @contextmanager
@@ -180,8 +208,11 @@ def _parquet_writer(path: str, reading: Reading) -> Iterator[Callable[[Any], Non
         yield writer.write
 
 
-def _write(found: Found, options: dict[str, Any], question: Question | None) -> None:
+def _write(
+    found: Found, options: dict[str, Any], question: Question | None, servers: Sequence[Sequence[Served]]
+) -> None:
     from cufall_py.export.junit import junit
+    from cufall_py.export.served import with_servers
     from cufall_py.export.summary import csv_text, document
 
     texts: dict[str, Callable[[], str]] = {
@@ -198,14 +229,15 @@ def _write(found: Found, options: dict[str, Any], question: Question | None) -> 
             if options[name] == "-":
                 sys.stdout.write(text())
         if options["as_json"]:
-            told = ceiling.with_ceilings(document(found), [of for of, _ in found], question)
+            told = ceiling.with_ceilings(with_servers(document(found), servers), [of for of, _ in found], question)
             print(json.dumps(told, indent=1, allow_nan=False))
         if not taken:
-            print("\n".join(_text(found, question)))
+            print("\n".join(_text(found, question, servers)))
         sys.stdout.flush()
 
 
-def _text(found: Found, question: Question | None) -> Iterator[str]:
+def _text(found: Found, question: Question | None, servers: Sequence[Sequence[Served]]) -> Iterator[str]:
+    from cufall_py.views.served import as_text as served_text
     from cufall_py.views.summary import as_text
 
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
@@ -214,6 +246,9 @@ def _text(found: Found, question: Question | None) -> Iterator[str]:
         ascii_only = not takes(sys.stdout, "\u2026")
         yield from as_text(of, columns, ascii_only)
         yield from ceiling.lines(of, question, ascii_only)
+        if servers[k]:
+            yield ""
+            yield from served_text(servers[k], ascii_only or not takes(sys.stdout, BAR))
 
 
 def _without_samples(of: Report) -> str:

@@ -20,7 +20,6 @@ from cufall_py.errors import CufallError, SourceError
 from . import STDOUT, Verb, end_in_order, say, writing
 from .charset import takes
 from .options import option
-from .places import check_places, write_text
 
 if TYPE_CHECKING:
     from cufall_py.verify.checks import Check, Counted
@@ -35,10 +34,10 @@ SAMPLE_US = 1000
 @option(
     "--device", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="GPU, as CUDA numbers them."
 )
-@option("--json", "json_path", default="", metavar="FILE|-", help="All of it as JSON, to send in.")
+@click.option("--json", "as_json", is_flag=True, help="All of it as JSON on stdout, to send in.")
 @click.option("--force", is_flag=True, help="Also on a GPU that others use, whose work is then counted too.")
-def verify(device: int, json_path: str, force: bool) -> None:
-    """Hold this GPU's counters against arithmetic: two minutes of known work.
+def verify(device: int, as_json: bool, force: bool) -> None:
+    """Hold this GPU's counters against arithmetic: a minute of known work.
 
     It computes on the GPU (products, copies, waiting), and what it finds is kept for this user: short names that held
     are shown as verified from then on. Ends 0 if all that could be measured held, 3 if something was missed, 4 if
@@ -46,8 +45,6 @@ def verify(device: int, json_path: str, force: bool) -> None:
     """
     if not sys.stdout:
         raise CufallError("stdout is closed, and the findings go there")
-    if json_path and json_path != "-":
-        check_places({"--json": json_path}, {})
     from cufall_py.launch import interpreter
     from cufall_py.verify.loads import ChildLoads
     from cufall_py.verify.ncu import asker
@@ -60,13 +57,13 @@ def verify(device: int, json_path: str, force: bool) -> None:
             raise SourceError(
                 f"GPU {device} is in use by {users}, whose work would be counted too; --force does it anyway"
             )
-        code = run(loads, Sessions(loads.card), asker(python, device), json_path, bool(users), driver())
+        code = run(loads, Sessions(loads.card), asker(python, device), as_json, bool(users), driver())
     finally:
         loads.close()
     raise Exit(code)
 
 
-def run(loads: Loads, counting: Sessions | Counting, ncu: Ncu, json_path: str, forced: bool, driver: str) -> int:
+def run(loads: Loads, counting: Sessions | Counting, ncu: Ncu, as_json: bool, forced: bool, driver: str) -> int:
     """Do it, show it, keep it; the exit code."""
     from cufall_py import verified
     from cufall_py.verify.checks import exit_code
@@ -75,25 +72,25 @@ def run(loads: Loads, counting: Sessions | Counting, ncu: Ncu, json_path: str, f
     checks = verify_all(loads, counting, ncu, lambda words: say(f"verifying: {words}"))
     chip = getattr(counting, "chip", "")
     document = as_document(loads.card, chip, driver, checks, forced)
-    _write(document, checks, json_path)
+    _show(document, checks, as_json)
     if forced:
         say("others used the GPU meanwhile: what held is not kept")
     else:
         try:
-            say(f"kept in {verified.keep(document)}; send it in with --json")
+            say(f"kept in {verified.keep(document)}: send it in")
         except OSError as error:
             say(f"what was found cannot be kept: {error.filename}: {error.strerror}")
     return exit_code(checks)
 
 
-def _write(document: dict[str, Any], checks: Sequence[Check], json_path: str) -> None:
+def _show(document: dict[str, Any], checks: Sequence[Check], as_json: bool) -> None:
     from cufall_py.views.verification import lines
 
-    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
-    if json_path and json_path != "-":
-        write_text(json_path, text)
     with writing(STDOUT):
-        sys.stdout.write(text if json_path == "-" else "\n".join(lines(checks, not takes(sys.stdout, "\u2026"))) + "\n")
+        if as_json:
+            print(json.dumps(document, indent=1, allow_nan=False))
+        else:
+            print("\n".join(lines(checks, not takes(sys.stdout, "\u2026"))))
         sys.stdout.flush()
 
 

@@ -170,6 +170,7 @@ def judged(judgement: Judgement) -> dict[str, Any]:
         "limit": requirement.limit,
         "region": judgement.region or None,
         "gpu": judgement.gpu,
+        "server": judgement.server or None,
         "outcome": judgement.outcome,
         "value": _number(judgement.value),
         "samples": judgement.samples,

@@ -20,10 +20,11 @@ COLUMNS = {NOT_ACTIVE: NOT_ACTIVE_COLUMN, MEMORY_BELOW: MEMORY_COLUMN}
 
 def lines(question: Question, found: Sequence[Headroom], kinds: Sequence[str], ascii_only: bool = False) -> list[str]:
     """A table of all rows, then the notes. `kinds`: the names of the GPUs."""
-    return ["", TITLE, *text(_table(found), ascii_only), "", *_notes(question, found, kinds)]
+    return ["", TITLE, *text(table(found), ascii_only), "", *notes(question, found, kinds)]
 
 
-def _table(found: Sequence[Headroom]) -> Table:
+def table(found: Sequence[Headroom]) -> Table:
+    """A row a region, GPU and way of telling the ceiling."""
     head = ("region", "gpu", "by", "limit", "measured", "ceiling", "gap", *FILLS, "memory")
     return Table(head, [_cells(headroom) for headroom in found], words=4)
 
@@ -54,7 +55,8 @@ def _points(share: float) -> str:
     return f"-{percent(-share)}" if share < 0 else percent(share)
 
 
-def _notes(question: Question, found: Sequence[Headroom], kinds: Sequence[str]) -> Iterator[str]:
+def notes(question: Question, found: Sequence[Headroom], kinds: Sequence[str]) -> Iterator[str]:
+    """What a person must know to read the table right. `kinds`: the names of the GPUs."""
     yield "by counters: what the same instructions and bytes could reach, were the busier of both busy all the time"
     if question.model and question.work:
         yield f"by model: {_told(question.model, question.serving)}; {_step(question.work)}"

@@ -7,29 +7,38 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cufall_py.analysis.decision_table import CLASSES
+from cufall_py.analysis.verdict_bins import Strip
 from cufall_py.metrics import Metric
 from cufall_py.outline import Region
 from cufall_py.pyramid import Level, Pyramid
 from cufall_py.samples import Floats
 from cufall_py.spans import Span
 
+from .tables import Table, as_html
+
 FOLDER = Path(__file__).parent / "html"
 NOTHING = 65_535
 """A number in the page that stands for not measured; those below it are parts of the top of their plot."""
-PYRAMID_BYTES = 1_450_000
+PYRAMID_BYTES = 1_230_000
 """What the numbers of all levels may take in the page, so that the page stays under 2 MB."""
 BYTES_A_BIN = 3 * 2 * 4 / 3 * 4 / 3
 """Minimum, mean, maximum; in base64; with the levels above the finest."""
+STRIP_BYTES = 200_000
+"""What the verdicts may take."""
+BYTES_A_STRIP_BIN = len(CLASSES) * 4 / 3
 MOST_MARKS = 600
 """Regions, and gaps, that a page can hold: the longest ones."""
+MOST_ROWS = 300
+"""Of the table of a section."""
 LONGEST_NAME, LONGEST_TEXT = 60, 120
 """Characters of a region that are kept."""
 READING_UNITS = (("SM clock", "MHz"), ("power", "W"))
@@ -58,10 +67,29 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Roofline:
+    """`reachable`: what can be reached of the peak of `tensor` and of `memory`. `bytes_per_s`: the memory's peak, NaN
+    where it is not known, or not the same of all GPUs."""
+
+    reachable: Mapping[str, float]
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table below the summary, and what a person must know to read it right."""
+
+    title: str
+    table: Table
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Page:
     """What is shown. `metrics` are the columns of `pyramid`, SM clock and power those of `readings`.
 
     `spans` is the part of the recording that is meant, `begin_ns` when the recording began: seconds count from there.
+    `strip` are the verdicts of its frames, `roofline` the lines around its cloud; None if there are none.
     """
 
     title: str
@@ -74,11 +102,19 @@ class Page:
     regions: dict[str, list[Region]] = field(default_factory=dict)
     gaps: Sequence[Gap] = ()
     notes: Sequence[str] = ()
+    strip: Strip | None = None
+    roofline: Roofline | None = None
+    sections: Sequence[Section] = ()
 
 
 def most_bins(gpus: int, metrics: int) -> int:
     """How many bins the finest level may have, that a page of so many of both stays small enough."""
     return max(1, int(PYRAMID_BYTES / BYTES_A_BIN / (gpus * (metrics + len(READING_UNITS)))))
+
+
+def most_verdict_bins(gpus: int) -> int:
+    """How many bins the verdicts of so many GPUs may have."""
+    return max(1, int(STRIP_BYTES / BYTES_A_STRIP_BIN / gpus))
 
 
 def html_report(page: Page) -> str:
@@ -87,10 +123,11 @@ def html_report(page: Page) -> str:
         "title": html.escape(page.title),
         "facts": "".join(f"<li>{html.escape(fact)}</li>" for fact in [*_facts(page), *page.notes]),
         "summary": _summary(page),
+        "sections": "".join(map(_section, page.sections)),
         "style": _file("uplot/uPlot.min.css") + _file("page.css"),
         "licence": _file("uplot/LICENSE").strip(),
         "uplot": _file("uplot/uPlot.iife.min.js"),
-        "script": _file("page.js"),
+        "script": _file("verdicts.js") + _file("roofline.js") + _file("page.js"),
         "data": _script_json(_document(page)),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
@@ -122,6 +159,33 @@ def _document(page: Page) -> dict[str, Any]:
             [name[:LONGEST_NAME], seconds(r.start_ns), seconds(r.end_ns), r.text[:LONGEST_TEXT]] for r, name in regions
         ],
         "gaps": [[gpu, seconds(gap.start_ns), seconds(gap.end_ns)] for gap, gpu in gaps],
+        "verdicts": _verdicts(page.strip, seconds) if page.strip else None,
+        "roofline": _roofline(page.roofline, [metric.label for metric in page.metrics]) if page.roofline else None,
+    }
+
+
+def _roofline(of: Roofline, labels: Sequence[str]) -> dict[str, Any] | None:
+    """Which plots the points are made of, and the lines around them; None without both."""
+    if not {"tensor", "dram"} <= set(labels):
+        return None
+    return {
+        "tensor": labels.index("tensor"),
+        "memory": labels.index("dram"),
+        "reachable": {name: of.reachable[name] for name in ("tensor", "memory")},
+        "bytes_per_s": None if math.isnan(of.bytes_per_s) else of.bytes_per_s,
+    }
+
+
+def _verdicts(strip: Strip, seconds: _Seconds) -> dict[str, Any]:
+    """A byte a GPU, bin and class: how much of the bin was of it, in 255 parts; at least one of what there was."""
+    parts = np.where(strip.shares > 0, np.maximum(np.rint(strip.shares * 255), 1), 0).astype(np.uint8)
+    return {
+        "classes": CLASSES,
+        "frame": strip.frame_ns / 1e9,
+        "start": seconds(strip.start_ns),
+        "bin": strip.bin_ns / 1e9,
+        "bins": strip.shares.shape[1],
+        "data": base64.b64encode(parts.tobytes()).decode("ascii"),
     }
 
 
@@ -232,6 +296,15 @@ def _summary(page: Page) -> str:
     rows = [_row(page, k, wanted_ns, readings) for k in range(len(page.gpus))]
     head = f'<tr><th rowspan="2">GPU</th><th rowspan="2">measured</th>{first}</tr><tr>{second}</tr>'
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _section(section: Section) -> str:
+    title, rows = html.escape(section.title), section.table.rows
+    shown = replace(section.table, rows=[[cell[:LONGEST_TEXT] for cell in row] for row in rows[:MOST_ROWS]])
+    left_out = [f"{len(rows) - MOST_ROWS:,} further rows are not shown"] if len(rows) > MOST_ROWS else []
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in [*left_out, *section.notes])
+    table = f'<div class="summary" tabindex="0" role="region" aria-label="{title}">{as_html(shown)}</div>'
+    return f'<section class="told"><h2>{title}</h2>{table}<ul class="notes">{notes}</ul></section>'
 
 
 def _row(page: Page, gpu: int, wanted_ns: int, readings: Sequence[int]) -> str:

@@ -80,7 +80,7 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
         (
             f"{j.outcome}: {j.why}" if j.why else j.outcome,
             j.requirement.text,
-            f"g{j.gpu}",
+            j.server or f"g{j.gpu}",
             j.region or EVERYTHING,
             judged_value(j),
             str(j.samples),
@@ -93,6 +93,8 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
 
 def judged_value(judgement: Judgement) -> str:
     """The value as it is compared: a percent, seconds, or a plain number."""
+    if judgement.requirement.of_rate:
+        return f"{plain(judgement.value)}/s"
     if judgement.requirement.of_unit:
         return seconds(judgement.value)
     return plain(judgement.value) if judgement.plain else percent(judgement.value)
@@ -110,8 +112,8 @@ def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]
     for k, label in enumerate(report.summary.metrics):
         yield _metric_title(report, k, label), _metric_tables(report, k, columns)
     yield "clocks and power", [_hardware_table(report)]
-    if _has_verdicts(report):
-        yield f"verdict, of frames of {report.judging.frame_ns / 1e6:g} ms", [_verdict_table(report)]
+    if has_verdicts(report):
+        yield verdict_title(report), [verdict_table(report)]
     labels = [opened.label for opened in report.opened]
     for group in report.groups:
         yield f"group {groups.line(group, labels)}", [groups.table(group, labels)]
@@ -159,18 +161,28 @@ def _hardware_table(report: Report) -> Table:
     return _table([place for place, _ in rows], columns)
 
 
-def _has_verdicts(report: Report) -> bool:
+def has_verdicts(report: Report) -> bool:
     """Whether any GPU has one, at any time."""
     return any(window.shares["unknown"] < 1 for window in report.summary.verdicts.get(WHOLE, ()))
 
 
-def _verdict_table(report: Report) -> Table:
+def verdict_title(report: Report) -> str:
+    return f"verdict, of frames of {report.judging.frame_ns / 1e6:g} ms"
+
+
+def verdict_table(report: Report) -> Table:
+    """A row a region and GPU: its verdict, what took time besides, and the evidence."""
     rows = []
     for scope in report.summary.scopes:
         names = [scope.name or EVERYTHING] + [""] * len(report.opened)
         windows = report.summary.verdicts[scope.name]
         rows += [(name, o.label, *verdict.cells(w)) for name, o, w in zip(names, report.opened, windows, strict=False)]
     return Table(("region", "gpu", *verdict.HEAD), rows, words=6)
+
+
+def advices(report: Report) -> Iterator[str]:
+    """What to do about each verdict of a region, told once."""
+    return verdict.advices(window for windows in report.summary.verdicts.values() for window in windows)
 
 
 def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> Table:
@@ -217,8 +229,8 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"all: an average over unlike GPUs ({', '.join(group.unlike_kinds)})"
     for scope in report.summary.scopes:
         yield from _unlike_notes(report, scope)
-    if _has_verdicts(report):
-        yield from verdict.advices(window for windows in report.summary.verdicts.values() for window in windows)
+    if has_verdicts(report):
+        yield from advices(report)
     if report.summary.behind:
         yield f"{report.summary.behind} samples lie before earlier ones, for a clock was set back: they are left out"
 

@@ -1,7 +1,8 @@
-"""Tables of text and numbers, as lines for a terminal or as Markdown."""
+"""Tables of text and numbers, as lines for a terminal, as Markdown or as HTML."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,18 @@ def markdown(table: Table) -> Iterator[str]:
     yield _row(table.head)
     yield _row(["---" if k < table.words else "--:" for k in range(len(table.head))])
     yield from map(_row, table.rows)
+
+
+def as_html(table: Table) -> str:
+    """A table element."""
+    head = _html_cells("th", table.head, table.words)
+    rows = "".join(f"<tr>{_html_cells('td', row, table.words)}</tr>" for row in table.rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _html_cells(tag: str, cells: Sequence[str], words: int) -> str:
+    kinds = [' class="word"' if k < words else "" for k in range(len(cells))]
+    return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
 
 def _row(cells: Sequence[str]) -> str:

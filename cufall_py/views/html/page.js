@@ -93,7 +93,9 @@
     theme: "auto",
     busy: false,
   };
-  const panels = []; // { plot, section, canvas, chart, cells, on }
+  let roofline = null; // { draw, cloud }
+  const panels = []; // { label, plot, section, canvas, chart, cells, on }; without a plot: the lane, the verdicts
+  const verdicts = doc.verdicts && verdictsOf(doc.verdicts);
 
   function names() {
     return [...new Set(doc.regions.map((region) => region[0]))];
@@ -161,6 +163,22 @@
         if (state.gpus[gpu]) ctx.fillRect(x(from), top + ROWS * 20 * ratio + ratio, Math.max(ratio, x(to) - x(from)), 5 * ratio);
       }
     });
+  }
+
+  function drawVerdicts(u) {
+    const ratio = devicePixelRatio, shown = doc.gpus.map((_, gpu) => gpu).filter((gpu) => state.gpus[gpu]);
+    const top = (row) => u.bbox.top + row * verdicts.ROW * ratio + 2 * ratio;
+    clipped(u, (ctx, x, { left, width }) => {
+      const area = { from: u.scales.x.min, to: u.scales.x.max, left, width };
+      shown.forEach((gpu, row) => verdicts.band(ctx, gpu, x, area, top(row), verdicts.BAND * ratio, paint("--soft"), ratio));
+    });
+    u.ctx.save();
+    u.ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    u.ctx.fillStyle = paint("--soft");
+    u.ctx.textAlign = "right";
+    u.ctx.textBaseline = "middle";
+    shown.forEach((gpu, row) => u.ctx.fillText(doc.gpus[gpu].label, u.bbox.left - 6 * ratio, top(row) + (verdicts.BAND / 2) * ratio));
+    u.ctx.restore();
   }
 
   function fitted(ctx, text, room) {
@@ -283,19 +301,24 @@
     },
   };
 
+  function heightOf(panel) {
+    if (panel.plot) return panel.plot.unit === "%" ? 208 : 130;
+    if (panel.draw === drawVerdicts) return verdicts.TOP + Math.max(1, state.gpus.filter(Boolean).length) * verdicts.ROW;
+    return 22 + ROWS * 20 + (doc.gaps.length ? 8 : 0) + 4;
+  }
+
   function options(panel, width) {
-    const lane = !panel.plot;
-    const height = lane ? 22 + ROWS * 20 + (doc.gaps.length ? 8 : 0) + 4 : panel.plot.unit === "%" ? 208 : 130;
+    const lane = !panel.plot, strip = panel.draw === drawVerdicts;
     return {
-      width, height,
-      padding: [lane ? 0 : 8, 30, 0, lane ? 58 : 0],
+      width, height: heightOf(panel),
+      padding: [strip ? verdicts.TOP : lane ? 0 : 8, 30, 0, lane ? 58 : 0],
       legend: { show: false },
       cursor: CURSOR,
       scales: {
         x: { time: false, range: () => state.view },
         y: lane ? { range: () => [0, 1] } : { distr: isLog(panel.plot) ? 3 : 1, range: () => range(panel) },
       },
-      axes: lane ? [secondsAxis, { show: false }] : [localAxis(), valueAxis(panel)],
+      axes: strip ? [{ show: false }, { show: false }] : lane ? [secondsAxis, { show: false }] : [localAxis(), valueAxis(panel)],
       series: lane ? [{}, { show: false }] : [{}, ...doc.gpus.map((gpu, k) => ({
         label: gpu.label,
         show: state.gpus[k],
@@ -308,7 +331,7 @@
       hooks: {
         drawClear: lane ? [] : [shadeRegions],
         drawAxes: lane ? [] : [(u) => drawBands(u, panel)],
-        draw: lane ? [drawLane] : [],
+        draw: lane ? [panel.draw] : [],
         setSelect: [(u) => {
           // a drag is told to every plot: only that under the pointer acts on it
           if (u.select.width < 4 || !u.cursor.event) return;
@@ -345,7 +368,7 @@
     listen(panel.chart);
   }
 
-  const buildAll = () => { panels.forEach(build); told(); };
+  const buildAll = () => { panels.forEach(build); told(); roofline?.draw(); };
 
   function refresh() {
     for (const panel of panels) {
@@ -355,6 +378,7 @@
       panel.chart.setData(data(panel), true);
     }
     told();
+    roofline?.draw();
   }
 
   let due = 0;
@@ -429,7 +453,8 @@
     const u = panel.chart;
     const left = u?.cursor.left ?? -1;
     const second = left >= 0 ? u.posToVal(left, "x") : null;
-    if (panel.cells) {
+    if (panel.draw === drawVerdicts) tellVerdicts(panel, second);
+    else if (panel.cells) {
       const bin = second === null ? -1 : binAt(panel.level, second);
       panel.cells.forEach(([item, mean, span], gpu) => {
         item.hidden = !state.gpus[gpu];
@@ -440,6 +465,15 @@
         span.textContent = known && !Number.isNaN(mid) ? `${shown(low, unit).replace(" %", "")}–${shown(high, unit).replace(" %", "")}` : "";
       });
     } else told(second);
+  }
+
+  function tellVerdicts(panel, second) {
+    panel.cells.forEach(([item, name, share], gpu) => {
+      item.hidden = !state.gpus[gpu];
+      const found = second === null ? null : verdicts.at(gpu, second);
+      name.textContent = !found ? "" : found.measured ? found.name : "not measured";
+      share.textContent = found?.measured && found.share < 0.995 ? `${Math.max(1, Math.round(100 * found.share))} %` : "";
+    });
   }
 
   function told(second = null) {
@@ -484,8 +518,8 @@
       panels.forEach(tell);
     }, colourOf(k)));
     gpus.forEach((each, k) => { each.title = doc.gpus[k].name; });
-    const drawn = panels.filter((panel) => panel.plot);
-    const metrics = drawn.map((panel, k) => button(el("metrics"), panel.plot.label, true, () => {
+    const drawn = panels.filter((panel) => panel.label);
+    const metrics = drawn.map((panel, k) => button(el("metrics"), panel.label, true, () => {
       panel.on = !panel.on;
       press(metrics, (other) => drawn[other].on);
       build(panel);
@@ -505,6 +539,7 @@
       themed(state.theme);
       el("theme").textContent = `theme: ${state.theme}`;
       panels.forEach((panel) => panel.chart?.redraw(false));
+      roofline?.draw();
     };
     el("theme").addEventListener("click", () => {
       state.theme = THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length];
@@ -514,26 +549,79 @@
     theme();
   }
 
-  function add(plot) {
-    const section = make("section", plot ? "plot" : "plot lane");
+  /** A panel below the others: of a plot with its title, or of what `draw` draws. */
+  function add({ label = "", plot, draw, title, note, below }) {
+    const section = make("section", plot ? "plot" : label ? "plot strip" : "plot lane");
     const row = make("div", "row"), canvas = make("div", "canvas"), list = make("ol", "values");
-    const panel = { plot, section, canvas, on: true };
-    if (plot) {
-      const title = make("h2", "", plot.label + (plot.unit && plot.unit !== "%" ? `, ${plot.unit}` : ""));
-      if (plot.formula) title.append(make("small", "", plot.formula));
-      section.append(title);
-      panel.cells = doc.gpus.map((gpu, k) => {
-        const item = make("li"), of = make("span", "of", gpu.label), mean = make("span", "mean"), span = make("span", "span");
-        of.style.setProperty("--of", colourOf(k));
-        item.append(of, mean, span);
-        list.append(item);
-        return [item, mean, span];
-      });
+    const panel = { label, plot, draw, section, canvas, on: true };
+    if (title) {
+      const head = make("h2", "", title);
+      if (note) head.append(make("small", "", note));
+      section.append(head);
+      panel.cells = cells(list);
     }
     row.append(canvas, list);
-    section.append(row);
+    section.append(row, ...(below ? [below] : []));
     el("plots").append(section);
     panels.push(panel);
+  }
+
+  /** A line a GPU for what is under the cursor. */
+  function cells(list) {
+    return doc.gpus.map((gpu, k) => {
+      const item = make("li"), of = make("span", "of", gpu.label), mean = make("span", "mean"), span = make("span", "span");
+      of.style.setProperty("--of", colourOf(k));
+      item.append(of, mean, span);
+      list.append(item);
+      return [item, mean, span];
+    });
+  }
+
+  function addPlot(plot) {
+    add({ label: plot.label, plot, title: plot.label + (plot.unit && plot.unit !== "%" ? `, ${plot.unit}` : ""), note: plot.formula });
+  }
+
+  function addVerdicts() {
+    const legend = make("ul", "legend");
+    for (const name of verdicts.present) {
+      const item = make("li", "", name);
+      item.style.setProperty("--of", verdicts.COLOURS[name]);
+      legend.append(item);
+    }
+    legend.append(make("li", "unmeasured", "not measured"));
+    const binned = verdicts.bin > verdicts.frame ? `, in bins of ${length(verdicts.bin)}: each class by its share` : "";
+    add({ label: "verdict", draw: drawVerdicts, title: "verdict", note: `of frames of ${length(verdicts.frame)}${binned}`, below: legend });
+  }
+
+  /** A point a bin, in the colour of its region. */
+  function addRoofline({ tensor, memory, ...more }) {
+    const section = make("section", "roofline"), told = make("p", "now"), legend = make("ul", "legend");
+    const colour = (name) => (name ? `hsl(${HUE[name]}, 65%, 50%)` : paint("--soft"));
+    const cloud = rooflineOf({ tensor: doc.plots[tensor], memory: doc.plots[memory], ...more },
+      { state, regions: doc.regions, value, levelFor, colour, paint });
+    const head = make("h2", "", "tensor over dram"), note = make("small");
+    head.append(note);
+    const roofs = `tensor ${100 * more.reachable.tensor} %, dram ${100 * more.reachable.memory} %`;
+    const notes = make("p", "notes", `Lines: what can be reached (${roofs}), and dotted where both would take equally long. `
+      + "The pipe's share is of its cycles, not of operations that were counted: no FLOP/s follows from it.");
+    section.append(head, cloud.canvas, legend, told, notes);
+    el("plots").append(section);
+    const draw = () => {
+      const { bin, regions } = cloud.draw();
+      note.textContent = `a point a GPU and bin of ${length(bin)} of what is seen above`;
+      legend.replaceChildren(...regions.map((name) => {
+        const item = make("li", "", name || "in no region, or across an edge");
+        item.style.setProperty("--of", colour(name));
+        return item;
+      }));
+    };
+    cloud.canvas.addEventListener("mousemove", (event) => {
+      const found = cloud.near(event.offsetX, event.offsetY);
+      const moved = found && more.bytes_per_s ? `, ${+cloud.moved(found.memory).toPrecision(4)} GB/s` : "";
+      told.textContent = found ? `${doc.gpus[found.gpu].label}, ${clock(found.second, 3)}${found.region && `, ${found.region}`}: `
+        + `dram ${shown(found.memory, "%")}${moved}, tensor ${shown(found.tensor, "%")}` : "";
+    });
+    roofline = { draw, cloud };
   }
 
   function fit(width) {
@@ -543,12 +631,16 @@
       pickLevel(panel, to);
       panel.chart.setSize({ width: to, height: panel.chart.height });
     }
+    roofline?.draw();
   }
 
   const date = new Date(doc.begin_ms + 1000 * BEGIN);
   el("when").textContent = date.toLocaleString("sv", { timeZoneName: "short" });
-  add(null);
-  doc.plots.forEach(add);
+  add({ draw: drawLane });
+  doc.plots.slice(0, 1).forEach(addPlot);
+  if (verdicts) addVerdicts(); // below what it explains
+  doc.plots.slice(1).forEach(addPlot);
+  if (doc.roofline) addRoofline(doc.roofline);
   buildAll();
   switches();
   queueMicrotask(() => performance.mark("drawn")); // uPlot draws in microtasks that were queued before
@@ -559,5 +651,5 @@
     fit(Math.max(680, Math.ceil(0.8 * document.querySelector("table").offsetWidth))); // the table's letters are smaller there
   });
   addEventListener("afterprint", () => { themed(state.theme); fit(); });
-  window.cufall = { state, panels, setView, zoom, move }; // for who looks at it from outside, such as its test
+  window.cufall = { state, panels, roofline, setView, zoom, move }; // for who looks at it from outside, such as its test
 })();
