@@ -203,7 +203,8 @@ class Playback:
 
     def _say_longest(self) -> None:
         """Where a recording was thinned, samples may be longer than frames: only a line can tell."""
-        longest_ns = max(period_ns for k in self._positions for _, period_ns in self.outline.periods[k])
+        periods = [period_ns for k in self._positions for _, period_ns in self.outline.periods[k]]
+        longest_ns = max((period_ns for period_ns in periods if period_ns > 0), default=0.0)
         if self._recording.keep and longest_ns > self.plan.frame_ns:
             self._say(
                 f"thinned ({told(self._recording.keep)}): samples of up to {longest_ns / 1e6:.4g} ms are longer than "

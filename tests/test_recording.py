@@ -334,6 +334,15 @@ def test_the_outline_is_what_there_is_of_each_gpu(tmp_path: Path) -> None:
     assert [gap.fields for gap in found.gaps] == [{"samples": 5}]
 
 
+def test_the_outline_tells_from_when_on_samples_are_of_another_length(tmp_path: Path) -> None:
+    with writer(tmp_path / "a.cufall") as out:
+        out.add(0, steady(EPOCH, 100 * MS, 80, 0.5))
+        out.add(0, steady(EPOCH + 8000 * MS, MS, 500, 0.5))
+        out.add(0, steady(EPOCH + 8500 * MS, MS // 4, 1, 0.5))  # one that is shorter is no other length
+        out.add(0, steady(EPOCH + 8501 * MS, MS, 499, 0.5))
+    assert Recording(tmp_path / "a.cufall").outline().periods[0] == [(EPOCH, 100 * MS), (EPOCH + 8000 * MS, MS)]
+
+
 # --- batches
 
 
