@@ -5,7 +5,7 @@ pytest loads this in every run where cufall is installed: all that sampling need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -127,7 +127,7 @@ def _texts(item: pytest.Item) -> list[str]:
     texts: list[str] = []
     for mark in item.iter_markers("cufall"):
         wanted = mark.kwargs.get("require")
-        found = [wanted] if isinstance(wanted, str) else list(wanted or ())
+        found = [wanted] if isinstance(wanted, str) else list(wanted) if isinstance(wanted, Iterable) else []
         if mark.args or set(mark.kwargs) != {"require"} or not found or not all(isinstance(t, str) for t in found):
             pytest.fail("pytest.mark.cufall takes require=, a string or a list of strings", pytrace=False)
         texts += found

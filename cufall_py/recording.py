@@ -28,7 +28,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from . import __version__
-from .arrow_file import BATCH_ROWS, ArrowFile
+from .arrow_file import BATCH_ROWS, ArrowFile, array, text_array
 from .gaps import gaps
 from .keep import Keep, check_periods, to_json
 from .plan import Plan
@@ -269,17 +269,17 @@ def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan, keep: 
 def _table(pieces: Sequence[_Piece], schema: pa.Schema) -> pa.Table:
     lengths = [len(piece) for piece in pieces]
     devices = np.array([piece.device for piece in pieces], np.uint16)
-    # one contiguous row a column; from_pandas makes a NaN null
+    # one contiguous row a column
     values = np.ascontiguousarray(np.concatenate([piece.values for piece in pieces]).T)
     columns = [
-        pa.array(np.repeat(devices, lengths)),
-        pa.array(np.concatenate([piece.start_ns for piece in pieces])),
-        pa.array(np.concatenate([piece.end_ns for piece in pieces])),
-        *(pa.array(column, from_pandas=True) for column in values),
+        array(np.repeat(devices, lengths)),
+        array(np.concatenate([piece.start_ns for piece in pieces])),
+        array(np.concatenate([piece.end_ns for piece in pieces])),
+        *(array(column) for column in values),
         pa.concat_arrays([_event_column(piece) for piece in pieces]),
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _event_column(piece: _Piece) -> pa.Array:
-    return pa.nulls(len(piece), pa.string()) if piece.event is None else pa.array([piece.event])
+    return pa.nulls(len(piece), pa.string()) if piece.event is None else text_array([piece.event])

@@ -33,6 +33,8 @@ Found = TypeVar("Found")
 MOST_AT_ONCE = 12_000
 """Rows of a GPU that are handled at once where it does not matter which batch they lie in: enough that numpy's calls
 cost little, few enough that a column stays in the processor's cache."""
+LONGEST_NS = 7 * 86_400 * 1_000_000_000
+"""Of a sample as a source gives it, with room to spare; a thinned one may be as long as its tier has it."""
 WITHOUT_COUNTERS = ("device", "start_ns", "end_ns", "event")
 
 
@@ -136,11 +138,13 @@ class Recording:
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         # threads of Arrow's own take half as much again of processor time for batches this small, and no less time
         places = [self._names.index(name) for name in names]
+        longest_ns = max(LONGEST_NS, *(2 * tier.period_ns for tier in self.keep), 0)
         wanted = pa.ipc.IpcReadOptions(included_fields=places, use_threads=False)
         try:
             with open(self._path, "rb") as source:
                 for batch in pa.ipc.open_stream(source, options=wanted):
                     batch.validate()
+                    _check_times(batch, longest_ns)
                     yield batch
         except (pa.ArrowException, OSError, MemoryError):  # a body shorter than its head says, or longer than any is
             self._report_cut()
@@ -215,6 +219,13 @@ def _head(path: Path) -> tuple[pa.Schema, dict[str, Any]]:
     if version > SCHEMA:
         raise CufallError(f"{path} is of version {version}, this cufall reads up to {SCHEMA}; update cufall-py")
     return schema, document
+
+
+def _check_times(batch: pa.RecordBatch, longest_ns: int) -> None:
+    """Raises ArrowInvalid for a sample of a length that none has: what is made of it would be beyond all memory."""
+    length_ns = numbers(batch.column("end_ns")) - numbers(batch.column("start_ns"))
+    if ((length_ns < 0) | (length_ns > longest_ns))[~valid(batch.column("event"))].any():
+        raise pa.ArrowInvalid("times out of order")
 
 
 def _check_columns(schema: pa.Schema, opened: Sequence[Opened]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from .arrow_file import numbers, valid
+from .arrow_file import array, numbers, text_array, valid
 from .outline import REGION_BEGIN, REGION_END, forward
 from .samples import Floats, Ints
 from .sources import Opened
@@ -101,12 +101,12 @@ class Thinner:
         texts = np.where(rows.place[order] < 0, len(events), rows.place[order])
         of_values = rows.values[:, order].astype(np.float32)
         columns = {
-            "device": pa.array(device),
-            "start_ns": pa.array(rows.start_ns[order]),
-            "end_ns": pa.array(rows.end_ns[order]),
-            **{name: pa.array(column, from_pandas=True) for name, column in zip(self._names, of_values, strict=True)},
+            "device": array(device),
+            "start_ns": array(rows.start_ns[order]),
+            "end_ns": array(rows.end_ns[order]),
+            **{name: array(column) for name, column in zip(self._names, of_values, strict=True)},
             # the last sample of a row has no event, so what is taken from its place is null
-            "event": pa.concat_arrays([events, pa.nulls(1, pa.string())]).take(pa.array(texts)),
+            "event": pa.concat_arrays([events, pa.nulls(1, pa.string())]).take(array(texts)),
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
@@ -143,10 +143,10 @@ class Carried:
         """The events."""
         events = [*self._reasons.items(), *(event for events in self._open.values() for event in events)]
         columns = {
-            "device": pa.array([device for device, _ in events], pa.uint16()),
-            "start_ns": pa.array([self._end_ns] * len(events), pa.int64()),
-            "end_ns": pa.array([self._end_ns] * len(events), pa.int64()),
-            "event": pa.array([text for _, text in events], pa.string()),
+            "device": array(np.array([device for device, _ in events], np.uint16)),
+            "start_ns": array(np.full(len(events), self._end_ns)),
+            "end_ns": array(np.full(len(events), self._end_ns)),
+            "event": text_array([text for _, text in events]),
         }
         nothing = {field.name: pa.nulls(len(events), field.type) for field in self._schema}
         return pa.RecordBatch.from_arrays([*{**nothing, **columns}.values()], schema=self._schema)

@@ -345,6 +345,12 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(code: str) -> None:
     assert loaded_by(code) == []
 
 
+def test_a_recording_does_not_wait_for_pandas(tmp_path: Path) -> None:
+    # which Arrow loads to make an array: most of a second, in which a kill would leave an empty file
+    words = ["record", "--source", "demo", "--keep", "1s@full,forever@100ms", "-o", str(tmp_path / "x.cufall")]
+    assert "pandas" not in loaded_by(CALL.format(words=str(words)[1:-1]))
+
+
 def test_what_is_loaded_is_seen() -> None:
     assert loaded_by("import numpy") == ["numpy"]
 

@@ -183,6 +183,7 @@ WRONG = {
     "require='tensor.mean[[gpu=3]] > 3%'": "cufall: no GPU 3; there are 0 *",
     "": "pytest.mark.cufall takes require=, a string or a list of strings",
     "require=[]": "pytest.mark.cufall takes require=*",
+    "require=3": "pytest.mark.cufall takes require=*",
     "requires='coverage > 3%'": "pytest.mark.cufall takes require=*",
 }
 

@@ -336,6 +336,7 @@ def test_a_command_is_not_started_if_nothing_can_be_measured(tmp_path: Path, out
         ("--duration-sec 0.01", "--duration-sec 0.01: must be 0 or at least one frame"),
         ("--", "no command after --"),
         ("-- nosuch-command", "nosuch-command: no such command"),
+        ("-- /etc/passwd", "/etc/passwd: cannot be executed"),
         ("echo started", "echo: a command goes after --"),
         ("--region x -- echo started", "--region goes with a recording"),
         ("--loop", "--loop"),
@@ -351,6 +352,19 @@ def test_what_cannot_be_is_usage_and_starts_nothing(source: str, tmp_path: Path,
     assert ended.stderr.startswith("cufall: ") and told in ended.stderr
     assert not (tmp_path / "new.cufall").exists()
     assert {path.suffix for path in {*tmp_path.iterdir()} - before} <= {""}  # the folder of rings alone
+
+
+@pytest.mark.parametrize("words", [[], ["-o", "x.cufall"], ["-o", "/dev/null", "--result", "x"]])
+def test_in_a_folder_that_is_gone_nothing_is_started(tmp_path: Path, words: list[str]) -> None:
+    call = [*command("record", "--source", "demo", *words), "--", "echo", "started"]
+    there = (
+        "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", there, *call], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
+    assert "the folder that this runs in is gone; change to one that is there" in ended.stderr
 
 
 def test_a_file_that_is_there_is_kept_unless_forced(source: str, out: Path) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cufall_py.arrow_file import BATCH_ROWS
+from cufall_py.arrow_file import BATCH_ROWS, END_MARK
 from cufall_py.errors import CufallError
 from cufall_py.metrics import MetricSet
 from cufall_py.outline import Region, regions
@@ -537,6 +537,20 @@ def test_damage_within_is_said_once(tmp_path: Path) -> None:
     assert recording.whole and not said
     assert [len(list(recording.batches())) for _ in range(2)] == [1, 1]
     assert len(said) == 1 and not recording.whole
+
+
+@pytest.mark.parametrize("length_ns", [-MS, 2**60])
+def test_times_that_cannot_be_are_damage(tmp_path: Path, length_ns: int) -> None:
+    last = steady(EPOCH + 2 * MS, MS, 1, 0.5)
+    with writer(tmp_path / "whole.cufall") as out:
+        out.add(0, steady(EPOCH, MS, 2, 0.5))
+        out.flush()
+        out.add(0, Samples(last.start_ns, last.start_ns + length_ns, last.values))
+        out.flush()
+        (tmp_path / "a.cufall").write_bytes((tmp_path / "whole.cufall").read_bytes() + END_MARK)
+    said: list[str] = []
+    assert len(of_gpu(Recording(tmp_path / "a.cufall", said.append), 0)) == 2
+    assert len(said) == 1 and "not whole" in said[0]
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\3\4 something else", b"\xff" * 64, bytes(64)])

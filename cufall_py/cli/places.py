@@ -17,6 +17,7 @@ READ, RESULT = "is what is read", "is where --result goes"
 def writable(flag: str, name: str) -> Path:
     """The path, if a file can be written there; it is not touched. Raises UsageError."""
     path = Path(name)
+    real(name)
     try:
         is_there, is_folder = path.exists(), path.is_dir()
     except OSError as error:
@@ -30,14 +31,22 @@ def writable(flag: str, name: str) -> Path:
     return path
 
 
+def real(path: str) -> str:
+    """The file's own path. Raises UsageError if it is told from the folder that this runs in, and that is gone."""
+    try:
+        return os.path.realpath(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: the folder that this runs in is gone; change to one that is there") from None
+
+
 def check_places(paths: Mapping[str, str], taken: Mapping[str, str]) -> None:
     """Raises UsageError if one of these files, by flag, cannot be written, or is another or one of those `taken`, which
     say what they are."""
-    others = {os.path.realpath(file): what for file, what in taken.items() if file}
+    others = {real(file): what for file, what in taken.items() if file}
     for flag, path in paths.items():
-        if other := others.get(os.path.realpath(path)):
+        if other := others.get(real(path)):
             raise UsageError(f"{flag} {path}: {other}")
-        others[os.path.realpath(path)] = f"is where {flag} goes"
+        others[real(path)] = f"is where {flag} goes"
         writable(flag, path)
 
 

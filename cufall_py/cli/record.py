@@ -164,7 +164,8 @@ def _wishes(options: dict[str, Any]) -> Wishes:
 
     command: tuple[str, ...] = options["command"]
     if command and not shutil.which(command[0]):
-        raise UsageError(f"{command[0]}: no such command")
+        why = "cannot be executed" if os.path.exists(command[0]) else "no such command"
+        raise UsageError(f"{command[0] or repr('')}: {why}")
     times = [options[flag[2:].replace("-", "_")] for flag in (DURATION, WARMUP, COOLDOWN)]
     for flag, value in zip((DURATION, WARMUP, COOLDOWN), times, strict=True):
         if not 0 <= value <= LONGEST_S:
