@@ -29,8 +29,8 @@ PYTHON_OF_SCRIPT = re.compile(r"^(?:#!|'''exec' [\"']?)(/[^\"'\n]*python[^\"'\s]
 """The first line of a script that pip or pipx made, or the second one where the path is long or has spaces."""
 INSTALL = (
     "install cufall on its own with: pipx install 'cufall-py[gpu]', or name a Python that has it in CUFALL_PYTHON; "
+    "without a GPU: cufall demo"
 )
-"without a GPU: cufall demo"
 
 
 def launch(source: str) -> subprocess.Popen[bytes]:

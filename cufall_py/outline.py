@@ -144,7 +144,10 @@ class _Periods:
 
 
 def regions(marks: Iterable[Event], start_ns: int, end_ns: int) -> dict[str, list[Region]]:
-    """Begins paired with the ends of the same name; what has but one of the two is open to that side."""
+    """Begins paired with the ends of the same name; what has but one of the two is open to that side.
+
+    Names come in the order in which they first began, the longer one first where they began at once.
+    """
     found: dict[str, list[Region]] = {}
     still_open: dict[str, list[Region]] = {}
     for mark in marks:
@@ -156,7 +159,13 @@ def regions(marks: Iterable[Event], start_ns: int, end_ns: int) -> dict[str, lis
             found.setdefault(name, []).append(Region(begun.start_ns, mark.start_ns, begun.text))
     for name, left in still_open.items():
         found.setdefault(name, []).extend(left)
-    return {name: sorted(times, key=lambda r: (r.start_ns, -r.end_ns)) for name, times in found.items()}
+    in_order = {name: sorted(times, key=_begin) for name, times in found.items()}
+    return dict(sorted(in_order.items(), key=lambda named: _begin(named[1][0])))
+
+
+def _begin(region: Region) -> tuple[int, int]:
+    """By which regions are in order: one before those within it."""
+    return region.start_ns, -region.end_ns
 
 
 def _middle(lengths_ns: Ints) -> float:

@@ -54,7 +54,7 @@ class Machine:
         self._environment = environment(
             PATH=f"{programs}:{os.environ['PATH']}",
             HOME=str(folder),
-            CUFALL_SOURCE=script(folder, pattern=[{"ms": 1000, "tensor": tensor}]),
+            CUFALL_SOURCE=script(folder, pattern=[{"ms": 1000, "tensor": tensor, "gr": 0.9}]),
             GITHUB_ACTIONS="true",
             GITHUB_PATH=str(folder / "path"),
             GITHUB_STEP_SUMMARY=str(folder / "summary.md"),
@@ -116,6 +116,23 @@ def test_the_job_of_gitlab_leaves_a_junit_report(tmp_path: Path, tensor: float, 
     assert (report.get("tests"), report.get("failures")) == ("2", "1" if code else "0")
     assert all((machine.folder / name).exists() for name in job["artifacts"]["paths"])
     assert job["allow_failure"] == {"exit_codes": [4]}
+
+
+def test_the_lines_against_a_baseline_tell_a_change_from_none(tmp_path: Path) -> None:
+    (lines,) = blocks("bash")
+    folders = [tmp_path / name for name in ("before", "after")]
+    for folder in folders:
+        folder.mkdir()
+    before, after = Machine(folders[0], 0.5), Machine(folders[1], 0.4)
+    record = lines.splitlines()[0]
+    assert before.run(record).returncode == 0
+    for made in before.folder.glob("new*.cufall"):
+        for machine in (before, after):
+            (machine.folder / made.name.replace("new", "base")).write_bytes(made.read_bytes())
+    same, lower = before.run(lines), after.run(lines)
+    assert (same.returncode, lower.returncode) == (0, 3), (same, lower)
+    (found,) = [f for f in json.loads((after.folder / "compare.json").read_text())["findings"] if f["limit"]]
+    assert (found["outcome"], round(found["change"], 2)) == ("beyond", -0.2)
 
 
 @pytest.mark.parametrize("tensor, held", [(0.5, True), (0.1, False)])

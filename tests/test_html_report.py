@@ -146,6 +146,15 @@ def test_a_gap_is_a_gap(tmp_path: Path) -> None:
     assert "1 gap of a GPU, 0.020 s, 20 samples" in text and "50.0 %</td>" in text
 
 
+def test_the_share_that_was_measured_reads_as_in_the_report(tmp_path: Path) -> None:
+    """Two of three milliseconds; and nearly all is not all."""
+    for name, samples, told in (("some", 1, "66.7 %"), ("most", 9999, "99.99 %")):
+        with writer(tmp_path / name, [opened()]) as out:
+            out.add(0, busy(EPOCH, [0.5]))
+            out.add(0, busy(EPOCH + 2 * MS, [0.5] * samples))
+        assert f"g0</th><td>{told}</td>" in made(tmp_path / name)
+
+
 def test_a_part_has_more_detail_and_its_regions_alone(tmp_path: Path) -> None:
     file = phases(tmp_path / "run.cufall", seconds=60)
     whole, part = document(made(file)), document(made(file, Part("70", "72")))

@@ -370,7 +370,7 @@ LATER = "2026-11-30T00:53:29Z"
         (Part(begin=LATER), f"--from {LATER}: nothing was recorded then; the recording is 3 s long"),
         (Part(end="-3"), "--to -3: nothing was recorded then"),
         (Part(begin="2", end="1"), "--from 2 --to 1: the second must be later than the first"),
-        (Part(region="decode"), "--region decode: no such region; there are idle, busy, all"),
+        (Part(region="decode"), "--region decode: no such region; there are idle, all, busy"),
     ],
 )
 def test_parts_that_cannot_be(three: Path, part: Part, told: str) -> None:

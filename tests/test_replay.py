@@ -99,7 +99,7 @@ def test_what_is_of_hardware_is_accepted(three: str) -> None:
     ("words", "told"),
     [
         ("--metric dram", "dram is not in the recording ("),
-        ("--region decode", "no such region; there are idle, busy, all"),
+        ("--region decode", "no such region; there are idle, all, busy"),
         ("--from 5", "--from 5: nothing was recorded then; the recording is 3 s long"),
         ("--to x", "--to x: must be seconds from the start"),
         ("--speed fast", "--speed fast: must be a number above 0, or max"),

@@ -59,7 +59,7 @@ def document(capfd: pytest.CaptureFixture[str], *files: str, words: str = "") ->
 
 def test_what_a_person_sees(three: str) -> None:
     ended = report(three)
-    assert ended.stdout.count("REGION") == 3
+    assert ended.stdout.count("REGION") == 2 and "clocks and power" not in ended.stdout  # NVML told nothing
     lines = ended.stdout.splitlines()
     assert (
         lines[0] == f"{three}: 2 GPUs (Made-up GPU), 3.000 s from 2026-11-30 00:53:20+0000, 6000 samples read of 1 ms"
@@ -77,12 +77,19 @@ def test_what_a_person_sees(three: str) -> None:
     assert (ended.stderr, ended.returncode) == ("", 0)
 
 
+def test_a_period_that_rounds_to_a_millisecond_is_told_as_one(tmp_path: Path) -> None:
+    """As an H200 has it: 999,999 ns."""
+    with writer(tmp_path / "run.cufall", [opened()]) as out:
+        out.add(0, busy(EPOCH, [0.5] * 100, period_ns=MS - 1))
+    assert report(str(tmp_path / "run.cufall")).stdout.splitlines()[0].endswith("100 samples read of 1 ms")
+
+
 def test_a_narrow_terminal_gets_two_tables(three: str) -> None:
     with Terminal("report", three, COLUMNS="80") as terminal:
         code, text = terminal.rest()
     lines = text.decode().splitlines()
     assert code == 0 and max(len(line) for line in lines if line.split()[1:2] in (["g0"], ["GPU"])) <= 80
-    assert sum(line.startswith("REGION") for line in lines) == 4 and "LONGEST IDLE" in text.decode()
+    assert sum(line.startswith("REGION") for line in lines) == 3 and "LONGEST IDLE" in text.decode()
 
 
 def test_the_document(three: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -92,15 +99,15 @@ def test_the_document(three: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert (recording["file"], recording["whole"]) == (three, True)
     assert recording["spans_ns"] == [[EPOCH, EPOCH + 3 * SECOND]]
     assert [gpu["sample_period_ns"] for gpu in recording["gpus"]] == [MS, MS]
-    assert [scope["region"] for scope in recording["scopes"]] == [None, "idle", "busy", "all"]
-    busy = recording["scopes"][2]
+    assert [scope["region"] for scope in recording["scopes"]] == [None, "idle", "all", "busy"]
+    busy = recording["scopes"][3]
     assert (busy["wanted_s"], busy["gpus"][1]["gpu"], busy["gpus"][1]["samples"]) == (1.0, 1, 1000)
     tensor = busy["gpus"][1]["metrics"]["tensor"]
     assert {tensor[name] for name in ("mean", "time_mean", "min", "p1", "p50", "p99", "max")} == {0.5}
     assert (tensor["below_10"], tensor["longest_idle_s"], tensor["coverage"], tensor["samples"]) == (0, 0, 1, 1000)
     assert busy["gpus"][0]["power_w"] is None
     assert busy["all"]["metrics"]["tensor"]["samples"] == 2000
-    assert recording["scopes"][3]["gpus"][0]["metrics"]["tensor"]["mean"] == 0.25
+    assert recording["scopes"][2]["gpus"][0]["metrics"]["tensor"]["mean"] == 0.25
 
 
 def test_csv_and_markdown(three: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -110,8 +117,8 @@ def test_csv_and_markdown(three: str, tmp_path: Path, capfd: pytest.CaptureFixtu
     assert [(row["region"], row["gpu"], row["mean"]) for row in rows] == [
         ("", "1", str(1 / 6)),
         ("idle", "1", "0.0"),
-        ("busy", "1", "0.5"),
         ("all", "1", "0.25"),
+        ("busy", "1", "0.5"),
     ]
     assert (rows[0]["sample_us"], rows[0]["power_w"], rows[0]["samples"]) == ("1000.0", "", "3000")
     text = (tmp_path / "x.md").read_text()
@@ -336,7 +343,7 @@ def test_several_recordings_each_have_to_hold(three: str, tmp_path: Path, capfd:
         ("--csv {folder}/a --markdown {folder}/a", "is where --csv goes"),
         ("--parquet {folder}/a {three}", "--parquet holds the samples of one recording"),
         ("--metric dram", "dram is not in the recording ("),
-        ("--region never", "no such region; there are idle, busy, all"),
+        ("--region never", "no such region; there are idle, all, busy"),
         ("--denominator x", "--denominator x: "),
     ],
 )

@@ -425,7 +425,7 @@ def test_without_cupti_one_line_says_how_to_get_it(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()
     assert line.startswith("cufall: cupti-python is not installed here; ")
-    assert "pipx install 'cufall-py[gpu]'" in line
+    assert "pipx install 'cufall-py[gpu]'" in line and line.endswith("; without a GPU: cufall demo")
     seen = json.loads((tmp_path / "bare" / "seen.json").read_text())["files"]
     assert not {"numpy", "pynvml", "cufall_py.devices"} & set(seen)
 

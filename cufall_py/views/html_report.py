@@ -309,7 +309,7 @@ def _section(section: Section) -> str:
 
 def _row(page: Page, gpu: int, wanted_ns: int, readings: Sequence[int]) -> str:
     whole = page.pyramid.whole
-    cells = [f"{math.floor(1000 * whole.covered_ns[gpu, 0] / wanted_ns) / 10:.1f} %"]
+    cells = [_share(float(whole.covered_ns[gpu, 0]) / wanted_ns)]
     for k, metric in enumerate(page.metrics):
         show = _number if metric.plain else _percent
         cells += [show(float(whole.mean[gpu, 0, k])), show(float(whole.maximum[gpu, 0, k]))]
@@ -317,6 +317,11 @@ def _row(page: Page, gpu: int, wanted_ns: int, readings: Sequence[int]) -> str:
     of = page.gpus[gpu]
     head = f'<th scope="row" title="{html.escape(of.name)}">{html.escape(of.label)}</th>'
     return f"<tr>{head}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _share(ratio: float) -> str:
+    """Rounded as the report does it: nearly all is never all."""
+    return f"{min(100 * ratio, 99.99):.2f} %" if 0.9995 <= ratio < 1 else f"{100 * ratio:.1f} %"
 
 
 def _percent(ratio: float) -> str:

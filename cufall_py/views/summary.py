@@ -111,7 +111,8 @@ def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]
     """Titles, and the tables below each for so many columns (0: any)."""
     for k, label in enumerate(report.summary.metrics):
         yield _metric_title(report, k, label), _metric_tables(report, k, columns)
-    yield "clocks and power", [_hardware_table(report)]
+    if _has_readings(report):
+        yield "clocks and power", [_hardware_table(report)]
     if has_verdicts(report):
         yield verdict_title(report), [verdict_table(report)]
     labels = [opened.label for opened in report.opened]
@@ -159,6 +160,12 @@ def _hardware_table(report: Report) -> Table:
         "coverage": [percent(row.coverage) for _, row in rows],
     }
     return _table([place for place, _ in rows], columns)
+
+
+def _has_readings(report: Report) -> bool:
+    """Whether NVML told anything of any GPU, at any time."""
+    rows = report.summary.scopes[0].rows
+    return not all(math.isnan(of) for row in rows for of in (row.sm_mhz, row.power_w, row.throttle_share))
 
 
 def has_verdicts(report: Report) -> bool:
@@ -283,7 +290,8 @@ def _unit(value: float, unit: str) -> str:
 
 
 def _period(ns: float) -> str:
-    return f"{ns / 1e6:.4g} ms" if ns >= 1e6 else f"{ns / 1e3:.4g} us"
+    """Four digits; what rounds to a whole millisecond is one."""
+    return f"{ns / 1e6:.4g} ms" if ns >= 0.99995e6 else f"{ns / 1e3:.4g} us"
 
 
 def _local(ns: int) -> str:
