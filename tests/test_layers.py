@@ -23,6 +23,7 @@ LAYERS: dict[str, str] = {
     "saying": "",
     "host_files": "",
     "scratch": "",
+    "export.nulls": "",
     "presets": "",
     "costs": "",
     "peaks": "",
@@ -144,7 +145,8 @@ LAYERS: dict[str, str] = {
     "background": "errors frames measured outline plan readings samples session sources",
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
-    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series views.listing",
+    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls "
+    "views.listing",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "views.html_report": "metrics outline pyramid samples spans",
@@ -160,12 +162,13 @@ LAYERS: dict[str, str] = {
     "views.verification": "verify.checks views.*",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
-    "export.headroom": "headroom",
+    "export.headroom": "headroom export.nulls",
     "export.github": "judgements views.summary",
     "export.junit": "judgements report views.summary",
     "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.groups analysis.verdict_windows "
-    "judgements keep report cufall_py",
-    "export.served": "analysis.concurrency engines.drive engines.rates judgements served export.summary cufall_py",
+    "judgements keep report export.nulls cufall_py",
+    "export.served": "analysis.concurrency engines.drive engines.rates judgements served export.nulls export.summary "
+    "cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
     "attaching": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
     "engines.scraper engines.servers errors frames judgements outline plan report requirements resolve saying scratch "

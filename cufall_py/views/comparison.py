@@ -10,6 +10,7 @@ from cufall_py.analysis.comparison import RUNS_FOR_BETWEEN, Comparison, Finding
 from cufall_py.analysis.intervals import CONFIDENCE
 from cufall_py.analysis.limits import POINTS, RELATIVE
 from cufall_py.analysis.series import WHOLE_RUN, Run, Sides
+from cufall_py.export.nulls import or_null
 
 from .listing import table
 
@@ -114,19 +115,15 @@ def _fields(finding: Finding, run: Run) -> dict[str, Any]:
         "of": _whole_run(run, finding.gpu) if finding.key.window == WHOLE_RUN else "region",
         "metric": finding.key.metric,
         "statistic": finding.key.statistic,
-        "base": _number(finding.base),
-        "new": _number(finding.new),
+        "base": or_null(finding.base),
+        "new": or_null(finding.new),
         "unit": UNITS[finding.unit],
-        "change": _number(finding.interval.change),
-        "low": _number(finding.interval.low),
-        "high": _number(finding.interval.high),
+        "change": or_null(finding.interval.change),
+        "low": or_null(finding.interval.low),
+        "high": or_null(finding.interval.high),
         "samples": round(finding.samples, 1),
         "verdict": finding.verdict,
         "why": finding.why or None,
         "limit": str(finding.limit) if finding.limit else None,
         "outcome": finding.outcome or None,
     }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
