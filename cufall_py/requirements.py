@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import ge, gt, le, lt, methodcaller
@@ -94,6 +94,11 @@ def parse(text: str, groups: Mapping[str, tuple[int, ...]] = MappingProxyType({}
     Raises UsageError with a line that points at the character that is wrong.
     """
     return _Reader(text, groups).requirement()
+
+
+def metrics_in(requirements: Sequence[Requirement]) -> tuple[str, ...]:
+    """Each metric that is required something of, once."""
+    return tuple(dict.fromkeys(r.metric for r in requirements if r.metric not in ("", VERDICT)))
 
 
 class _Reader:
