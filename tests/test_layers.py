@@ -131,7 +131,7 @@ LAYERS: dict[str, str] = {
     "engines.columns": "analysis.scrapes engines.rates",
     "engines.fetch": "errors engines.known",
     "engines.scraper": "engines.fetch engines.page engines.reading",
-    "engines.find": "engines.fetch engines.page engines.reading engines.scraper",
+    "engines.find": "processes engines.fetch engines.page engines.reading engines.scraper",
     "engines.servers": "errors engines.fetch engines.find engines.page engines.scraper",
     "engines.events": "engines.known engines.reading engines.table",
     "engines.drive": "errors engines.fetch",
