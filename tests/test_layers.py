@@ -146,7 +146,7 @@ LAYERS: dict[str, str] = {
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
     "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls "
-    "views.listing",
+    "views.listing views.*",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "views.html_report": "metrics outline pyramid samples spans",

@@ -13,10 +13,10 @@ from cufall_py.analysis.series import WHOLE_RUN, Run, Sides
 from cufall_py.export.nulls import or_null
 
 from .listing import table
+from .tables import MISSING
 
 SCHEMA = 1
 HEAD = ("gpu", "where", "what", "base", "new", "change", "95% interval", "verdict")
-NOT_KNOWN = "--"
 UNITS = {RELATIVE: "relative", POINTS: "points"}
 
 
@@ -89,7 +89,7 @@ def _made(found: Comparison, base: int, new: int, effects: dict[str, float]) -> 
 
 def _value(value: float, plain: bool) -> str:
     if math.isnan(value):
-        return NOT_KNOWN
+        return MISSING
     return f"{value:.4g}" if plain else f"{100 * value:.{_digits(100 * value)}f}%"
 
 
@@ -99,12 +99,12 @@ def _digits(percent: float) -> int:
 
 
 def _change(change: float, unit: str) -> str:
-    return NOT_KNOWN if not math.isfinite(change) else f"{100 * change:+.2f}{unit}"
+    return MISSING if not math.isfinite(change) else f"{100 * change:+.2f}{unit}"
 
 
 def _span(low: float, high: float, unit: str) -> str:
     if not math.isfinite(low) or not math.isfinite(high):
-        return NOT_KNOWN
+        return MISSING
     return f"{100 * low:+.2f} to {100 * high:+.2f}{unit}"
 
 
