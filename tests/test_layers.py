@@ -99,14 +99,14 @@ LAYERS: dict[str, str] = {
     "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.evidence analysis.verdict "
     "analysis.verdict_frames",
     "analysis.phase_lag": "",
-    "analysis.groups": "errors analysis.decision_table analysis.phase_lag",
+    "analysis.groups": "devices errors analysis.decision_table analysis.phase_lag",
     "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
     "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors keep metrics "
     "outline part readings recorded_metrics recording_reader resolve samples sources spans saying",
-    "requirements": "analysis.* analysis.decision_table errors presets",
+    "requirements": "analysis.* analysis.decision_table devices errors presets",
     "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
     "analysis.limits": "errors",
     "analysis.streamed": "",
