@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from cufall_py.analysis.concurrency import Mean, Row
 from cufall_py.analysis.phases import PHASES
@@ -152,7 +152,7 @@ def _html(table: Table) -> str:
     return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
-def _mean(mean: Mean, shown) -> str:  # type: ignore[no-untyped-def]
+def _mean(mean: Mean, shown: Callable[[float], str]) -> str:
     """`512 ±3%`: relative, for the units differ; alone where the data sets no interval."""
     if math.isnan(mean.value):
         return MISSING
