@@ -16,6 +16,7 @@ from .errors import NoGpu, UsageError
 
 _SM_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+MOST_GPU = 65_534
 
 
 @dataclass(frozen=True)
@@ -111,3 +112,14 @@ def _describe(cuda: ctypes.CDLL, ordinal: int) -> Device:
     cuda.cuDeviceGetUuid_v2(raw, ordinal)
     cuda.cuDeviceGetAttribute(ctypes.byref(sms), _SM_COUNT, ordinal)
     return Device(ordinal, f"GPU-{UUID(bytes=bytes(raw))}", name.value.decode(), pci.value.decode(), sms.value)
+
+
+def numbers_in(words: str) -> list[int]:
+    """The CUDA numbers of `0-3+5`. Raises ValueError, in words, for a range that does not go up or is out of reach."""
+    numbers: list[int] = []
+    for word in words.split("+"):
+        first, _, last = word.partition("-")
+        if max(len(first), len(last)) > 9 or not int(first) <= int(last or first) <= MOST_GPU:
+            raise ValueError(f"{word[:40]}: must go up, from 0 to {MOST_GPU} at most")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers

@@ -17,7 +17,6 @@ METRICS = ("tensor", "gr", "dram")
 BY_COUNTERS, BY_MODEL = "counters", "model"
 CLOCK_COUNTED, CLOCK_READ, CLOCK_STATED = "counters", "NVML", "data sheet"
 SM_CLOCK = "sm__cycles_elapsed"
-NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ class Headroom:
     gpu: int
     by: str
     gap: Gap
-    mhz: float = NAN
+    mhz: float = math.nan
     clock: str = ""
-    bytes_per_s: float = NAN
+    bytes_per_s: float = math.nan
     why: str = ""
 
 
@@ -65,8 +64,8 @@ def headrooms(report: Report, question: Question) -> list[Headroom]:
 
 def _of_row(report: Report, question: Question, region: str, k: int, row: Row) -> Iterator[Headroom]:
     found = dict(zip(report.summary.metrics, row.metrics, strict=True))
-    tensor, active, memory = (found[name].mean if name in found else NAN for name in METRICS)
-    device, bytes_per_s = report.opened[k].device, found["dram"].counted_per_s if "dram" in found else NAN
+    tensor, active, memory = (found[name].mean if name in found else math.nan for name in METRICS)
+    device, bytes_per_s = report.opened[k].device, found["dram"].counted_per_s if "dram" in found else math.nan
     lacking = [name for name, share in (("tensor", tensor), ("dram", memory)) if math.isnan(share)]
     why = f"{' and '.join(lacking)} not measured" if lacking else ""
     by_counters = gap(tensor, active, memory, ceiling_of_counters(tensor, memory))
@@ -75,7 +74,7 @@ def _of_row(report: Report, question: Question, region: str, k: int, row: Row) -
         return
     peaks = peaks_of(device.name)
     if peaks is None:
-        nothing = gap(tensor, active, memory, ceiling_of_counters(NAN, NAN))
+        nothing = gap(tensor, active, memory, ceiling_of_counters(math.nan, math.nan))
         yield Headroom(region, device.ordinal, BY_MODEL, nothing, why=f"no data sheet of {device.name} is known")
         return
     mhz, clock = _clock(report, k, row, peaks)

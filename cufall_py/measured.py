@@ -16,8 +16,8 @@ from .metrics import MetricSet
 from .requirements import Requirement, parse
 from .samples import Samples
 from .sources import Opened
+from .spans import FOREVER_NS
 
-FOREVER_NS = 2**62
 NOT_SAMPLED = "not sampled"
 
 

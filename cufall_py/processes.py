@@ -59,11 +59,12 @@ def _is_ours(proc: Path, pid: int) -> bool:
     while pid > 1:
         if pid == os.getpid():
             return True
-        pid = _parent(proc, pid)
+        pid = parent_of(pid, proc)
     return False
 
 
-def _parent(proc: Path, pid: int) -> int:
+def parent_of(pid: int, proc: Path = Path("/proc")) -> int:
+    """0 if it has none, or is gone."""
     try:
         # the name before it is in brackets, and may hold anything
         return int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])

@@ -6,6 +6,7 @@ GPU does not have is NaN or None and stays so quietly; one that fails for a whil
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,6 @@ PROCESSES_S = 2.0
 """How long the names of processes are kept before they are asked for again."""
 RETRY_S = 5.0
 """How long NVML is left alone after it could not be initialised."""
-NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Reading:
     `reasons`: NVML's clock event bits, 0 for none. `processes`: names of those that compute on it.
     """
 
-    sm_mhz: float = NAN
-    mem_mhz: float = NAN
-    power_w: float = NAN
+    sm_mhz: float = math.nan
+    mem_mhz: float = math.nan
+    power_w: float = math.nan
     reasons: int | None = None
     processes: tuple[str, ...] | None = None
 
@@ -96,9 +96,9 @@ class BoundNvml:
         if len(failed) == len(calls) and (told := [error for error in failed if not self._is_lack(error)]):
             raise told[0]
         return Reading(
-            sm_mhz=NAN if sm_mhz is None else float(sm_mhz),
-            mem_mhz=NAN if mem_mhz is None else float(mem_mhz),
-            power_w=NAN if power_mw is None else power_mw / 1000,
+            sm_mhz=math.nan if sm_mhz is None else float(sm_mhz),
+            mem_mhz=math.nan if mem_mhz is None else float(mem_mhz),
+            power_w=math.nan if power_mw is None else power_mw / 1000,
             reasons=reasons,
             processes=self._recent_processes(uuid, handle),
         )

@@ -27,9 +27,7 @@ from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
 from .saying import Say
 from .sources import Opened
-from .spans import Span, union
-
-FOREVER_NS = 2**62
+from .spans import FOREVER_NS, Span, union
 
 
 @dataclass(frozen=True)

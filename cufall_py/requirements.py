@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import ge, gt, le, lt, methodcaller
@@ -19,6 +19,7 @@ from typing import Any
 
 from .analysis.decision_table import SPELT
 from .analysis.statistics import Row, Statistics
+from .devices import numbers_in
 from .errors import UsageError
 from .presets import RATES, SHORT_NAMES
 
@@ -44,7 +45,6 @@ VERDICT = "verdict"
 """`verdict.CLASS` is the share of the time that had this verdict, the class spelt with `_`."""
 OF_TIME = ("below_1", "below_10", "above_90", "idle_share", "longest_idle_s")
 """Those that a plain quotient, which is no percent, does not have."""
-MOST_GPU = 65_534
 _NAME, _SPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*"), re.compile(r"\s*")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BARE, _QUOTED = re.compile(r'[^=,\]"\s]+'), re.compile(r'"((?:[^"\\]|\\["\\])*)"')
@@ -94,6 +94,11 @@ def parse(text: str, groups: Mapping[str, tuple[int, ...]] = MappingProxyType({}
     Raises UsageError with a line that points at the character that is wrong.
     """
     return _Reader(text, groups).requirement()
+
+
+def metrics_in(requirements: Sequence[Requirement]) -> tuple[str, ...]:
+    """Each metric that is required something of, once."""
+    return tuple(dict.fromkeys(r.metric for r in requirements if r.metric not in ("", VERDICT)))
 
 
 class _Reader:
@@ -190,14 +195,10 @@ class _Reader:
     def _gpus(self) -> tuple[int, ...]:
         self._skip()
         at, words = self._at, self._expect(_GPUS, "numbers of GPUs, as in 0-3+5")
-        chosen: list[int] = []
-        for word in words.split("+"):
-            first, _, last = word.partition("-")
-            begin, end = int(first), int(last or first)
-            if begin > end or end > MOST_GPU:
-                raise self._error(f"{word}: must go up, from 0 to {MOST_GPU} at most", at)
-            chosen += range(begin, end + 1)
-        return tuple(dict.fromkeys(chosen))
+        try:
+            return tuple(dict.fromkeys(numbers_in(words)))
+        except ValueError as error:
+            raise self._error(str(error), at) from None
 
     def _running(self) -> tuple[int, int]:
         self._skip()

@@ -17,6 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from .arrow_file import BATCH_ROWS, END_MARK, OPTIONS, numbers, valid
 from .keep import Tier
 from .sources import Opened
+from .spans import FOREVER_NS
 from .thinning import Carried, Thinner, region_edges_ns
 
 CHUNK_BYTES = 4 << 20
@@ -25,7 +26,6 @@ BATCHES_LOOKED_AT = 4
 """so many batches are read, or one is thinned."""
 BATCHES_A_SPAN = 16
 """At least, of those that are joined: a batch goes on when all of it is too old."""
-FOREVER_NS = 2**62
 Steps = Generator[None, None, None]
 
 

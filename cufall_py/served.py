@@ -84,15 +84,12 @@ class Served:
     phase_means: Mapping[str, Floats]
 
 
-def served(path: str | Path, plan: Plan | None = None, part: Part = Part()) -> list[Served]:
-    """Of each server of a recording; none of one that was made without any.
-
-    `plan`: GPUs, metrics and frames that are meant, by default what was recorded. Raises as Playback does.
-    """
+def served(path: str | Path, part: Part = Part()) -> list[Served]:
+    """Of each server of a recording; none of one that was made without any. Raises as Playback does."""
     found = logs(path)
     if not found:
         return []
-    frames, spans = frame_table(path, plan, part)
+    frames, spans = frame_table(path, part=part)
     if part != Part():
         found = [log.within(spans) for log in found]
     return [beside(log, frames) for log in found]

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from .analysis.concurrency import Mean, Row
+from .analysis.verdict_scopes import OnFrames
 from .engines.columns import columns
 from .errors import UsageError
-from .judgements import HELD, LEAST_SAMPLES, MISSED, NOT_MEASURABLE, Judgement, check, judge
+from .judgements import HELD, LEAST_SAMPLES, MISSED, NOT_MEASURABLE, Judgement, check, check_gpus, judge
 from .outline import Region
 from .plan import Plan
-from .recording_reader import Recording
-from .report import Reading
-from .requirements import OPERATORS, VERDICT, Requirement, pointed
+from .recording_reader import Recording, Rows
+from .report import Reading, Report
+from .requirements import OPERATORS, Requirement, metrics_in
 from .resolve import Wanted
 from .served import FrameTable, Log, concurrency, frame_table, logs
 
@@ -26,25 +27,39 @@ LEAST_INTERVALS = 3
 
 def judge_recording(path: Path, requirements: Sequence[Requirement]) -> list[Judgement]:
     """Each on each GPU or server that it selects. Raises UsageError for what cannot be asked of the recording."""
-    plain = [requirement for requirement in requirements if not requirement.of_server]
-    also = dict.fromkeys(r.metric for r in plain if r.metric not in ("", VERDICT))
-    reading = Reading(path, Wanted(()), also=tuple(also))
-    for requirement in plain:
-        check(requirement, [o.device.ordinal for o in reading.opened], reading.opened[0].metrics.metrics)
-    summary = reading.report().summary if plain else None
-    found = {r: judge(r, summary, reading.lacking) for r in plain if summary}
-    found |= judge_served(path, [r for r in requirements if r.of_server])
-    return [judgement for requirement in requirements for judgement in found[requirement]]
+    reading = Reading(path, also=metrics_in(requirements))
+    check_all(reading, requirements)
+    return judged(reading, requirements)[1]
 
 
-def judge_served(path: str | Path, requirements: Sequence[Requirement]) -> dict[Requirement, list[Judgement]]:
-    """Those that take what a server said. Raises UsageError where there is none in the recording."""
+def check_all(reading: Reading, requirements: Sequence[Requirement]) -> None:
+    """Raises UsageError for the first that cannot be asked of the recording."""
+    has_servers = any(requirement.of_server for requirement in requirements) and bool(logs(reading.path))
+    for requirement in requirements:
+        can_be = check_gpus if requirement.of_server and has_servers else check
+        can_be(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
+
+
+def judged(
+    reading: Reading,
+    requirements: Sequence[Requirement],
+    on_rows: Callable[[Rows], None] = lambda rows: None,
+    on_frames: OnFrames | None = None,
+) -> tuple[Report, list[Judgement]]:
+    """Read it all, what is read also given to `on_rows` and `on_frames` (Reading.report), and judge it by requirements
+    that were checked."""
+    report = reading.report(on_rows, on_frames)
+    of_servers = _judge_served(reading.path, [requirement for requirement in requirements if requirement.of_server])
+    found = ((r, of_servers.get(r) or judge(r, report.summary, reading.lacking)) for r in requirements)
+    return report, [judgement for _, those in found for judgement in those]
+
+
+def _judge_served(path: str, requirements: Sequence[Requirement]) -> dict[Requirement, list[Judgement]]:
+    """Those that take what a server said."""
     if not requirements:
         return {}
     servers = logs(path)
-    if not servers:
-        check(requirements[0], (), ())
-    metrics = tuple(dict.fromkeys(requirement.metric for requirement in requirements if requirement.metric))
+    metrics = metrics_in(requirements)
     wanted = Wanted(metrics) if metrics else Recording(path).plan.wanted
     frames, _ = frame_table(path, Plan(wanted=wanted))
     regions = Recording(path).regions()
@@ -54,10 +69,6 @@ def judge_served(path: str | Path, requirements: Sequence[Requirement]) -> dict[
 def _judged(
     requirement: Requirement, servers: Sequence[Log], frames: FrameTable, times: Sequence[Region]
 ) -> list[Judgement]:
-    for gpu in requirement.gpus or ():
-        if gpu not in frames.gpus:
-            there = ", ".join(map(str, frames.gpus))
-            raise pointed(requirement.text, requirement.text.find("gpu"), f"no GPU {gpu}; there are {there}")
     chosen = [log for log in servers if requirement.gpus is None or {*log.gpus} & {*requirement.gpus}]
     if not chosen:
         raise UsageError(f"--require {requirement.text}: no server has these GPUs")

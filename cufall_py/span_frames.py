@@ -14,9 +14,7 @@ from .frames import Frame, Framer
 from .metrics import MetricSet
 from .outline import forward, period_at
 from .samples import Floats, Ints, Samples
-from .spans import Span, rounded_out
-
-FOREVER_NS = 2**62
+from .spans import FOREVER_NS, Span, rounded_out
 
 
 class SpanFramer:

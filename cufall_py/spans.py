@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 Span = tuple[int, int]
 """From the first to before the second, Unix epoch."""
+FOREVER_NS = 2**62
+"""Later than any time."""
 
 
 def union(spans: Iterable[Span], slack_ns: int = 0) -> list[Span]:

@@ -12,6 +12,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from cufall_py.cli import END_SIGNALS
+
 LEAVE_S = 3.0
 """How long a process that a test ended may take to be gone."""
 
@@ -48,6 +50,15 @@ def no_process_is_left(ring_dir: Path) -> Iterator[None]:
                 process.kill()
             pytest.fail(f"left running: {told}")
         time.sleep(0.02)
+
+
+@pytest.fixture
+def signals_as_before() -> Iterator[None]:
+    """For tests that run the command line in this process, where it takes the signals that end it."""
+    before = {number: signal.getsignal(number) for number in END_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

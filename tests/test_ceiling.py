@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,16 +35,10 @@ from cufall_py.sources.gpm import gpm_set
 from tests.helpers import DATA, EPOCH, SM_ELAPSED, TENSOR as TENSOR_COUNTER, joined, metric
 from tests.recordings import opened, region, writer
 
+pytestmark = pytest.mark.usefixtures("signals_as_before")
+
 H200 = peaks_of("NVIDIA H200")
 assert H200
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> object:
-    before = {number: signal.getsignal(number) for number in cli.END_SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def config(name: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ LAYERS: dict[str, str] = {
     "saying": "",
     "host_files": "",
     "scratch": "",
+    "export.nulls": "",
     "presets": "",
     "costs": "",
     "peaks": "",
@@ -77,7 +78,7 @@ LAYERS: dict[str, str] = {
     "keep": "errors",
     "outline": "samples spans",
     "thinning": "arrow_file outline samples sources",
-    "rewriting": "arrow_file keep sources thinning",
+    "rewriting": "arrow_file keep sources spans thinning",
     "kept_file": "arrow_file errors keep rewriting saying sources",
     "recording": "gaps errors devices keep kept_file metrics plan samples saying sources arrow_file thinning cufall_py",
     "live_recording": "keep plan readings recording samples saying self_cost sources",
@@ -98,7 +99,7 @@ LAYERS: dict[str, str] = {
     "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.evidence analysis.verdict "
     "analysis.verdict_frames",
     "analysis.phase_lag": "",
-    "analysis.groups": "errors analysis.decision_table analysis.phase_lag",
+    "analysis.groups": "devices errors analysis.decision_table analysis.phase_lag",
     "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
     "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
@@ -106,7 +107,7 @@ LAYERS: dict[str, str] = {
     "analysis.verdict_bins": "spans analysis.* analysis.decision_table analysis.verdict analysis.verdict_frames",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors keep metrics "
     "outline part readings recorded_metrics recording_reader resolve samples sources spans saying",
-    "requirements": "analysis.* analysis.decision_table errors presets",
+    "requirements": "analysis.* analysis.decision_table devices errors presets",
     "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
     "analysis.limits": "errors",
     "analysis.streamed": "",
@@ -118,7 +119,7 @@ LAYERS: dict[str, str] = {
     "analysis.ceiling": "peaks analysis.models",
     "headroom": "analysis.* analysis.ceiling analysis.models peaks report",
     "analysis.likeness": "readings analysis.limits analysis.series",
-    "measured": "analysis.* errors judgements metrics requirements samples sources",
+    "measured": "analysis.* errors judgements metrics requirements samples sources spans",
     "analysis.scrapes": "",
     "analysis.phases": "analysis.scrapes",
     "analysis.concurrency": "analysis.intervals analysis.scrapes",
@@ -131,7 +132,7 @@ LAYERS: dict[str, str] = {
     "engines.columns": "analysis.scrapes engines.rates",
     "engines.fetch": "errors engines.known",
     "engines.scraper": "engines.fetch engines.page engines.reading",
-    "engines.find": "engines.fetch engines.page engines.reading engines.scraper",
+    "engines.find": "processes engines.fetch engines.page engines.reading engines.scraper",
     "engines.servers": "errors engines.fetch engines.find engines.page engines.scraper",
     "engines.events": "engines.known engines.reading engines.table",
     "engines.drive": "errors engines.fetch",
@@ -145,7 +146,8 @@ LAYERS: dict[str, str] = {
     "background": "errors frames measured outline plan readings samples session sources",
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
-    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series views.listing",
+    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls "
+    "views.listing views.*",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
     "views.html_report": "analysis.decision_table analysis.verdict_bins metrics outline pyramid samples spans views.*",
@@ -161,12 +163,13 @@ LAYERS: dict[str, str] = {
     "views.verification": "verify.checks views.*",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
-    "export.headroom": "headroom",
+    "export.headroom": "headroom export.nulls",
     "export.github": "judgements views.summary",
     "export.junit": "judgements report views.summary",
     "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.groups analysis.verdict_windows "
-    "judgements keep report cufall_py",
-    "export.served": "analysis.concurrency engines.drive engines.rates judgements served export.summary cufall_py",
+    "judgements keep report export.nulls cufall_py",
+    "export.served": "analysis.concurrency engines.drive engines.rates judgements served export.nulls export.summary "
+    "cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
     "streams": "frames outline",
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "

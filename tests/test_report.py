@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shlex
-import signal
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -22,6 +21,8 @@ from tests.recordings import busy, counters, opened, phases, region, writer
 from tests.scripted import cufall, start
 from tests.test_cli import Terminal
 
+pytestmark = pytest.mark.usefixtures("signals_as_before")
+
 NOBODY_SAMPLES = {"CUFALL_PYTHON": "/nonexistent", "TZ": "UTC"}
 
 
@@ -29,14 +30,6 @@ NOBODY_SAMPLES = {"CUFALL_PYTHON": "/nonexistent", "TZ": "UTC"}
 def three(tmp_path: Path) -> str:
     """Two GPUs: a second idle (region idle), one at half of the peak (busy), one idle."""
     return str(phases(tmp_path / "three.cufall", gpus=2))
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> object:
-    before = {number: signal.getsignal(number) for number in cli.END_SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def report(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,9 @@ from tests.helpers import EPOCH, SECOND
 from tests.recordings import busy, counters, opened, phases, region, writer
 from tests.scripted import ROOT, cufall, script
 
+pytestmark = pytest.mark.usefixtures("signals_as_before")
+
 QUICK = ("--decode-us", "20000", "--frame-us", "20000")
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in cli.END_SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def schema(name: str) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 from pathlib import Path
 
 import pytest
 
 from cufall_py import Playback, cli
 from tests.recordings import side_by_side, working
+
+pytestmark = pytest.mark.usefixtures("signals_as_before")
 
 NAMES = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "launches", "pcie.rx", "pcie.tx")
 AT_WORK = {"gr": 1.0, "sm": 0.95}
@@ -31,14 +32,6 @@ EXPECTED = {
     "decode-graph": "memory_bound",
     "all-reduce": "waiting",
 }
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> object:
-    before = {number: signal.getsignal(number) for number in cli.END_SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +39,11 @@ from tests.helpers import EPOCH, joined, metric, tensor_set
 from tests.scripted import cufall, script
 from tests.simulated import H200, SimulatedGpu
 
+pytestmark = pytest.mark.usefixtures("signals_as_before")
+
 TENSOR = "sm__pipe_tensor_cycles_active_realtime.avg"
 NCU_CYCLES = 8 * 20_000 * 264 * 8 * 8.0
 """mma of a launch x warps x cycles of each."""
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in cli.END_SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def by_ncu(kernel: str, count: int) -> float:

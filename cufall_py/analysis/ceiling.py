@@ -17,7 +17,6 @@ from cufall_py.peaks import Peaks
 
 from .models import PLAIN, Layer, Model
 
-NAN = float("nan")
 TENSOR, MEMORY, NOTHING = "tensor", "memory", "nothing"
 NOT_ACTIVE, MEMORY_BELOW = "GPU not active", "memory below its peak while active"
 OR = ", or "
@@ -36,7 +35,7 @@ class Serving:
     context: int = 0
     prefill: bool = False
     gpus: int = 1
-    kv_bytes: float = NAN
+    kv_bytes: float = math.nan
 
     @property
     def tokens(self) -> int:
@@ -66,7 +65,7 @@ class Ceiling:
 
     ratio: float
     limit: str
-    memory: float = NAN
+    memory: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,9 @@ def ceiling_of_counters(tensor: float, memory: float) -> Ceiling:
 
 def of_times(tensor: float, memory: float) -> Ceiling:
     """From what each would need alone, in one unit of time."""
-    longest = max(tensor, memory) if not math.isnan(tensor + memory) else NAN
+    longest = max(tensor, memory) if not math.isnan(tensor + memory) else math.nan
     if math.isnan(longest):
-        return Ceiling(NAN, NOTHING)
+        return Ceiling(math.nan, NOTHING)
     if tensor == 0:
         return Ceiling(0.0, NOTHING)
     return Ceiling(tensor / longest, TENSOR if tensor >= memory else MEMORY, memory / longest)

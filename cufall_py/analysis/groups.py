@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cufall_py.devices import numbers_in
 from cufall_py.errors import UsageError
 
 from .decision_table import CLASSES, UNKNOWN
@@ -22,7 +23,6 @@ AUTO, ALL = "auto", "all"
 ALIKE = 0.1
 """GPUs are alike if no class has a share, and no metric a mean, that is further apart than this."""
 GROUP = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=([0-9]+(?:-[0-9]+)?(?:\+[0-9]+(?:-[0-9]+)?)*)")
-MOST_GPU = 65_534
 MOST_LAG_NS = 1_000_000_000
 """How far apart two GPUs are looked at for doing the same."""
 
@@ -38,7 +38,10 @@ def named(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         name = found[1]
         if name in groups or name in (AUTO, ALL):
             raise UsageError(f"--group {text}: {'a second ' + name if name in groups else name + ' is taken'}")
-        groups[name] = _numbers(text, found[2])
+        try:
+            groups[name] = tuple(numbers_in(found[2]))
+        except ValueError as error:
+            raise UsageError(f"--group {text}: {error}") from None
         for gpu in groups[name]:
             if gpu in of:
                 raise UsageError(f"--group {text}: GPU {gpu} is in {of[gpu]} already")
@@ -53,16 +56,6 @@ def positions(groups: Mapping[str, Sequence[int]], ordinals: Sequence[int]) -> d
             there = ", ".join(map(str, sorted(ordinals)))
             raise UsageError(f"--group {name}: no GPU {missing[0]}; there are {there}")
     return {name: [list(ordinals).index(gpu) for gpu in gpus] for name, gpus in groups.items()}
-
-
-def _numbers(text: str, words: str) -> tuple[int, ...]:
-    numbers: list[int] = []
-    for word in words.split("+"):
-        first, _, last = word.partition("-")
-        if len(first) > 5 or len(last) > 5 or not int(first) <= int(last or first) <= MOST_GPU:
-            raise UsageError(f"--group {text}: {word} must go up, from 0 to {MOST_GPU} at most")
-        numbers += range(int(first), int(last or first) + 1)
-    return tuple(numbers)
 
 
 def alike(shares: Sequence[Mapping[str, float]], means: Sequence[Mapping[str, float]]) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,6 @@ from cufall_py.metrics import TIME, Metric, MetricSet
 from .tally import SUMMED, MetricTally, Tally
 
 Floats = NDArray[np.float64]
-NAN = float("nan")
 PERCENTS = np.arange(1, 100)
 PERCENTILES = {f"p{percent}": percent for percent in range(1, 100)}
 UNLIKE_POINTS, UNLIKE_MADS = 0.05, 3.0
@@ -34,18 +34,18 @@ class Statistics:
     plain: bool
     samples: int
     coverage: float
-    mean: float = NAN
-    time_mean: float = NAN
-    minimum: float = NAN
-    maximum: float = NAN
-    percentiles: tuple[float, ...] = field(default=(NAN,) * 99, repr=False)
-    idle_share: float = NAN
-    below_1: float = NAN
-    below_10: float = NAN
-    above_90: float = NAN
-    longest_idle_s: float = NAN
-    counted_per_s: float = NAN
-    elapsed_per_s: float = NAN
+    mean: float = math.nan
+    time_mean: float = math.nan
+    minimum: float = math.nan
+    maximum: float = math.nan
+    percentiles: tuple[float, ...] = field(default=(math.nan,) * 99, repr=False)
+    idle_share: float = math.nan
+    below_1: float = math.nan
+    below_10: float = math.nan
+    above_90: float = math.nan
+    longest_idle_s: float = math.nan
+    counted_per_s: float = math.nan
+    elapsed_per_s: float = math.nan
 
     def percentile(self, percent: int) -> float:
         """From 1 to 99."""
@@ -90,9 +90,9 @@ def gpu_row(metrics: MetricSet, of: Tally, wanted_ns: float) -> Row:
         of.samples,
         _share(of.covered_ns, wanted_ns),
         _share(*of.clock),
-        _share(of.throttled_ns, of.covered_ns) if nvml_answered else NAN,
+        _share(of.throttled_ns, of.covered_ns) if nvml_answered else math.nan,
         _share(*of.power),
-        of.power[0] / 1e9 if of.power[1] else NAN,
+        of.power[0] / 1e9 if of.power[1] else math.nan,
     )
 
 
@@ -113,7 +113,7 @@ def group_row(
         _share(*np.sum([t.clock for t in tallies], axis=0)),
         _share(sum(t.throttled_ns for t, _ in known), sum(t.covered_ns for t, _ in known)),
         _share(*np.sum([t.power for t in tallies], axis=0)),
-        sum(energies) if energies else NAN,
+        sum(energies) if energies else math.nan,
         tuple(sorted(differ)),
         tuple(_unlike([row.metrics[k] for row in rows], kinds) for k in together),
     )
@@ -162,13 +162,13 @@ def _statistics(metric: Metric, of: MetricTally, mean: float, wanted_ns: float) 
         below_1=_share(of.below_1_ns, whole_ns),
         below_10=_share(of.below_10_ns, whole_ns),
         above_90=_share(of.above_90_ns, whole_ns),
-        longest_idle_s=NAN if metric.plain else of.runs.longest_ns / 1e9,
+        longest_idle_s=math.nan if metric.plain else of.runs.longest_ns / 1e9,
     )
 
 
 def _unlike(of: Sequence[Statistics], kinds: Sequence[str]) -> tuple[int, ...]:
     """Positions of GPUs whose mean lies apart from that of the GPUs of their kind."""
-    means = np.array([NAN if s.plain else s.mean for s in of])
+    means = np.array([math.nan if s.plain else s.mean for s in of])
     found = []
     for k, mean in enumerate(means):
         if np.isnan(mean):
@@ -190,4 +190,4 @@ def _with_rates(metrics: MetricSet, metric: Metric, of: MetricTally, found: Stat
 
 
 def _share(part: float, whole: float) -> float:
-    return float(part / whole) if whole > 0 else NAN
+    return float(part / whole) if whole > 0 else math.nan

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cufall_py.metrics import MetricSet
 from cufall_py.outline import LONGEST_HOLE_NS, PERIODS_APART, forward
 from cufall_py.samples import Samples
-from cufall_py.spans import Span, common, union
+from cufall_py.spans import FOREVER_NS, Span, common, union
 
 from .statistics import Row, gpu_row, group_row
 from .tally import Stretch, Tally, tally
@@ -32,7 +32,7 @@ MOST_CUTS = 3
 LONGEST_OCTAVE = 64
 LEAST_SHARE = 0.001
 """Of the time, from which on a length of samples is told: gaps and edges leave a few that are shorter."""
-ALWAYS = (-(2**62), 2**62)
+ALWAYS = (-FOREVER_NS, FOREVER_NS)
 
 
 @dataclass(frozen=True)

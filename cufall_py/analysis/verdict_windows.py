@@ -41,7 +41,6 @@ class WindowVerdict:
     at_most: Mapping[str, float]
     means: Mapping[str, float]
     missing: tuple[str, ...] = ()
-    covered_s: float = 0.0
 
     @property
     def share(self) -> float:
@@ -80,7 +79,6 @@ class ClassTimes:
             dict(zip(CLASSES, at_most.tolist(), strict=True)),
             means,
             self._missing(),
-            covered_ns / 1e9,
         )
 
     def _missing(self) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from typing import TextIO
 
 PLAIN_LOCALES = ("C", "POSIX")
@@ -18,12 +17,12 @@ def takes(stream: TextIO, characters: str) -> bool:
     return True
 
 
-def encoding_of(stream: TextIO, variables: Mapping[str, str] = os.environ) -> str:
+def encoding_of(stream: TextIO) -> str:
     """That of a stream; but `LC_ALL=C` asks for ASCII, where Python of itself writes UTF-8 (PEP 540).
 
     A locale that is C because nothing else is said, as in containers, asks for nothing (PEP 538).
     """
-    told = variables.get("PYTHONUTF8") or variables.get("PYTHONIOENCODING")
-    if variables.get("LC_ALL") in PLAIN_LOCALES and sys.flags.utf8_mode and not told:
+    told = os.environ.get("PYTHONUTF8") or os.environ.get("PYTHONIOENCODING")
+    if os.environ.get("LC_ALL") in PLAIN_LOCALES and sys.flags.utf8_mode and not told:
         return "ascii"
     return stream.encoding or "ascii"

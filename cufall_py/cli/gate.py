@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from cufall_py.errors import CufallError, InvalidMeasurement, UsageError
 
 from . import Unwritable, end_in_order, say
-from .judging import JUNIT, annotate, as_data, judged, metrics_in, reading_of, tell, verdict
+from .judging import JUNIT, annotate, as_data, reading_of, tell, verdict
 from .places import write_text
 from .playing import recording_of
 
 if TYPE_CHECKING:
-    from cufall_py.judgements import Judgement
     from cufall_py.playback import Playback
     from cufall_py.recorder import Outcome
-    from cufall_py.report import Report
     from cufall_py.requirements import Requirement
     from cufall_py.session import Session
+
+    from .judging import Found
 
 
 def check_asked(requirements: Sequence[Requirement], options: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ def check_asked(requirements: Sequence[Requirement], options: dict[str, Any]) ->
 
 
 def _check_sampled(requirement: Requirement, metrics: Sequence[str]) -> None:
-    from cufall_py.requirements import pointed
+    from cufall_py.requirements import metrics_in, pointed
 
     if not set(metrics_in([requirement])) <= set(metrics):
         told = f"{requirement.metric} is not sampled; --metric names it and the others ({', '.join(metrics)})"
@@ -49,7 +49,7 @@ def check_recordable(requirements: Sequence[Requirement], source: Session | Play
     from cufall_py.judgements import check
     from cufall_py.recorded_metrics import Recorded
     from cufall_py.report import sets_of
-    from cufall_py.requirements import pointed
+    from cufall_py.requirements import metrics_in, pointed
 
     gpus = source.recordable
     sets, lacking = sets_of(source.plan.wanted, metrics_in(requirements), [Recorded(gpu) for gpu in gpus])
@@ -74,6 +74,7 @@ def _judged(
 ) -> Outcome:
     """What the requirements come to on what was recorded, however that ended; a person is told all of it."""
     from cufall_py.recorder import COMMAND, Outcome
+    from cufall_py.served_judgements import judged
 
     if options["command"]:  # that is meant even if it ended before its region began
         requirements = [replace(r, region=COMMAND if r.region is None else r.region) for r in requirements]
@@ -94,7 +95,7 @@ def _judged(
     return Outcome(code, why if code else f"{recorded.why}; {why}")
 
 
-def _write_junit(path: str, found: Sequence[tuple[Report, list[Judgement]]]) -> None:
+def _write_junit(path: str, found: Found) -> None:
     from cufall_py.export.junit import junit
 
     if path:

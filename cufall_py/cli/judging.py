@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,9 @@ from .options import Texts, option
 from .places import check_places, write_text
 
 if TYPE_CHECKING:
-    from cufall_py.analysis.verdict_scopes import Judging, OnFrames
+    from cufall_py.analysis.verdict_scopes import Judging
     from cufall_py.judgements import Judgement
     from cufall_py.part import Part
-    from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
     from cufall_py.requirements import Requirement
     from cufall_py.resolve import Wanted
@@ -154,43 +153,17 @@ def reading_of(
     """The recording as it is to be reported, with what the requirements need. Raises UsageError for one that cannot be
     asked of it."""
     from cufall_py.analysis.verdict_scopes import Judging
-    from cufall_py.judgements import check, check_gpus
     from cufall_py.part import Part
     from cufall_py.report import Reading
+    from cufall_py.requirements import metrics_in
     from cufall_py.resolve import Wanted
-    from cufall_py.served import logs
+    from cufall_py.served_judgements import check_all
 
     names, verdicts = dict.fromkeys((*metrics_in(requirements), *also)), judging or Judging()
     chosen = (wanted or Wanted(()), devices, part or Part())
     reading = Reading(file, *chosen, say, also=tuple(names), judging=verdicts, groups=groups)
-    has_servers = any(requirement.of_server for requirement in requirements) and bool(logs(file))
-    for requirement in requirements:
-        can_be = check_gpus if requirement.of_server and has_servers else check
-        can_be(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
+    check_all(reading, requirements)
     return reading
-
-
-def metrics_in(requirements: Sequence[Requirement]) -> tuple[str, ...]:
-    """Each metric that is required something of, once."""
-    from cufall_py.requirements import VERDICT
-
-    return tuple(dict.fromkeys(r.metric for r in requirements if r.metric not in ("", VERDICT)))
-
-
-def judged(
-    reading: Reading,
-    requirements: Sequence[Requirement],
-    on_rows: Callable[[Rows], None] = lambda rows: None,
-    on_frames: OnFrames | None = None,
-) -> tuple[Report, list[Judgement]]:
-    """Read it all, what is read also given to `on_rows` and `on_frames` (Reading.report), and judge it."""
-    from cufall_py.judgements import judge
-    from cufall_py.served_judgements import judge_served
-
-    report = reading.report(on_rows, on_frames)
-    of_servers = judge_served(reading.path, [requirement for requirement in requirements if requirement.of_server])
-    found = ((r, of_servers.get(r) or judge(r, report.summary, reading.lacking)) for r in requirements)
-    return report, [judgement for _, those in found for judgement in those]
 
 
 def as_data(found: Found) -> list[dict[str, Any]]:

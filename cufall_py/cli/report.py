@@ -23,7 +23,6 @@ from .judging import (
     End,
     annotate,
     as_data,
-    judged,
     markdown,
     reading_of,
     requirements_from,
@@ -44,9 +43,8 @@ if TYPE_CHECKING:
     from cufall_py.requirements import Requirement
     from cufall_py.served import Served
 
+    from .judging import Found
     from .pages import HtmlPage
-
-    Found = Sequence[tuple[Report, Sequence[Judgement]]]
 
 CHOOSING = ("devices", "metrics", "denominator", "no_denominator", "raw", "full_scale", "begin", "end", "region")
 """Options of `live` that say what of a recording is meant."""
@@ -148,6 +146,8 @@ def _read(
     reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
 ) -> tuple[Report, list[Judgement]]:
     """Read it once, for all that is made of its samples."""
+    from cufall_py.served_judgements import judged
+
     page = _html_page(reading, options)
     with ExitStack() as stack:
         takers = [stack.enter_context(writer) for writer in _writers(reading, options)]

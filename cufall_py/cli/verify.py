@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -96,11 +95,12 @@ def _show(document: dict[str, Any], checks: Sequence[Check], as_json: bool) -> N
 
 def as_document(card: Card, chip: str, driver: str, checks: Sequence[Check], forced: bool) -> dict[str, Any]:
     """What was found, as strict JSON takes it."""
+    from cufall_py.export.nulls import or_null
     from cufall_py.verify.checks import verified
 
     def plain(check: Check) -> dict[str, Any]:
         fields = asdict(check)
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
+        return {k: or_null(v) if isinstance(v, float) else v for k, v in fields.items()}
 
     return {
         "schema": SCHEMA,

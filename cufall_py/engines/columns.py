@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,6 @@ from cufall_py.analysis.scrapes import Scrapes
 
 from .rates import Interval
 
-NAN = float("nan")
 PROMPT = ("prefill_tokens", "prompt_tokens")
 """Prompt tokens that were computed, where the engine tells them apart."""
 
@@ -31,10 +31,10 @@ def columns(intervals: Sequence[Interval]) -> Scrapes:
         decode=np.array([made - count for (made, _), (count, _) in zip(generation, firsts, strict=True)], np.float64),
         prefill_s=np.array([longest_s for _, longest_s in firsts], np.float64),
         of_steps=np.array([a and b for (_, a), (_, b) in zip(prompt, generation, strict=True)], np.bool_),
-        running=np.array([i.gauges.get("running", (NAN, NAN)) for i in ordered], np.float64).reshape(-1, 2),
+        running=np.array([i.gauges.get("running", (math.nan, math.nan)) for i in ordered], np.float64).reshape(-1, 2),
         running_of_steps=np.array([i.moves.get("running") == "step" for i in ordered], np.bool_),
-        itl_s=np.array([one.total_s if one else NAN for one in latencies], np.float64),
-        itl_count=np.array([one.count if one else NAN for one in latencies], np.float64),
+        itl_s=np.array([one.total_s if one else math.nan for one in latencies], np.float64),
+        itl_count=np.array([one.count if one else math.nan for one in latencies], np.float64),
     )
 
 
@@ -54,8 +54,8 @@ def _counted(interval: Interval, *quantities: str) -> tuple[float, bool]:
     for quantity in quantities:
         if quantity in interval.moves:
             rate, moves = interval.rates.get(quantity), interval.moves[quantity]
-            return (rate.amount if rate and moves != "finish" else NAN), moves == "step"
-    return NAN, False
+            return (rate.amount if rate and moves != "finish" else math.nan), moves == "step"
+    return math.nan, False
 
 
 def _first_tokens(interval: Interval) -> tuple[float, float]:
@@ -66,6 +66,6 @@ def _first_tokens(interval: Interval) -> tuple[float, float]:
     if not interval.engine.counts_prompts_whole:
         return 0.0, 0.0
     if "ttft_s" in interval.unknown or "ttft_s" not in interval.moves:
-        return NAN, NAN
+        return math.nan, math.nan
     latencies = interval.latencies.get("ttft_s")
     return (latencies.count, latencies.longest_s) if latencies else (0.0, 0.0)

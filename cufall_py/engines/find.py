@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
+from cufall_py.processes import parent_of
+
 from .fetch import EndpointProblem
 from .page import NoMetrics
 from .reading import Reading
@@ -50,15 +52,15 @@ class Found:
     pids: tuple[int, ...]
 
 
-def engines(proc: Path = PROC) -> list[Found]:
+def engines() -> list[Found]:
     """The engines that listen here, by port. Asks each port once for the pages that may be there (known.PATHS).
 
     No key is sent, for it would go to whoever listens: an engine that wants one is not found, and is named by its URL.
     """
-    there = listeners(proc)[:MOST_PORTS]
+    there = listeners()[:MOST_PORTS]
     with ThreadPoolExecutor(AT_ONCE, "cufall-probe") as pool:
         readings = list(pool.map(_probe, there))
-    below = _children(proc)
+    below = _children(PROC)
     return [
         Found(listener, reading, descendants(listener.pids, below))
         for listener, reading in zip(there, readings, strict=True)
@@ -86,10 +88,10 @@ def behind(port: int, proc: Path = PROC) -> tuple[int, ...]:
     return descendants(own, _children(proc))
 
 
-def ports_of(pid: int, proc: Path = PROC) -> list[Listener]:
+def ports_of(pid: int) -> list[Listener]:
     """The ports that a process or any of its descendants listens on."""
-    family = set(descendants([pid], _children(proc)))
-    return [listener for listener in listeners(proc) if family & set(listener.pids)]
+    family = set(descendants([pid], _children(PROC)))
+    return [listener for listener in listeners() if family & set(listener.pids)]
 
 
 def descendants(pids: Iterable[int], children: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
@@ -155,12 +157,7 @@ def _links(folder: Path) -> Iterator[str]:
 def _children(proc: Path) -> dict[int, list[int]]:
     found: dict[int, list[int]] = defaultdict(list)
     for pid in _pids(proc):
-        try:
-            # the name before it is in brackets, and may hold anything
-            parent = int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
-        except (OSError, IndexError):
-            continue
-        found[parent].append(pid)
+        found[parent_of(pid, proc)].append(pid)
     return found
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from cufall_py.headroom import Headroom, Question
+
+from .nulls import or_null
 
 
 def as_data(question: Question, found: Sequence[Headroom]) -> dict[str, Any]:
@@ -38,18 +39,14 @@ def _row(of: Headroom) -> dict[str, Any]:
         "region": of.region or None,
         "gpu": of.gpu,
         "by": of.by,
-        "measured": _number(gap.measured),
-        "ceiling": _number(ceiling.ratio),
+        "measured": or_null(gap.measured),
+        "ceiling": or_null(ceiling.ratio),
         "limit": ceiling.limit,
-        "memory_at_ceiling": _number(ceiling.memory),
-        "gap": _number(ceiling.ratio - gap.measured),
-        "parts": [{"name": name, "share": _number(share)} for name, share in gap.parts],
-        "sm_mhz": _number(of.mhz),
+        "memory_at_ceiling": or_null(ceiling.memory),
+        "gap": or_null(ceiling.ratio - gap.measured),
+        "parts": [{"name": name, "share": or_null(share)} for name, share in gap.parts],
+        "sm_mhz": or_null(of.mhz),
         "clock_by": of.clock or None,
-        "dram_bytes_per_s": _number(of.bytes_per_s),
+        "dram_bytes_per_s": or_null(of.bytes_per_s),
         "why": of.why or None,
     }
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

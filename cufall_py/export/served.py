@@ -13,6 +13,7 @@ from cufall_py.engines.rates import Interval, Latencies
 from cufall_py.judgements import Judgement
 from cufall_py.served import Served, gauge, latency, total
 
+from .nulls import or_null
 from .summary import judged
 
 SCHEMA = 1
@@ -49,9 +50,9 @@ def load(one: Driven) -> dict[str, Any]:
         "seconds": one.ended_s - one.begun_s,
         "tokens_per_s": one.tokens_per_s,
         "full_seconds": max(one.full[1] - one.full[0], 0.0),
-        "full_tokens_per_s": _number(one.full_tokens_per_s),
+        "full_tokens_per_s": or_null(one.full_tokens_per_s),
         **{
-            name: {f"p{percent}": _number(one.percentile_s(name, percent)) for percent in (50, 95, 99)}
+            name: {f"p{percent}": or_null(one.percentile_s(name, percent)) for percent in (50, 95, 99)}
             for name in ("ttft_s", "tpot_s")
         },
         "problems": list(one.problems),
@@ -76,7 +77,7 @@ def server(one: Served) -> dict[str, Any]:
             phase: {
                 "seconds": seconds,
                 "metrics": {
-                    label: _number(value)
+                    label: or_null(value)
                     for label, value in zip(one.labels, one.phase_means[phase].tolist(), strict=True)
                 },
             }
@@ -110,7 +111,7 @@ def _latency(found: Latencies | None) -> dict[str, Any] | None:
         return None
     return {
         "mean": found.mean_s,
-        **{f"p{percent}": _number(found.percentile_s(percent)) for percent in (50, 95, 99)},
+        **{f"p{percent}": or_null(found.percentile_s(percent)) for percent in (50, 95, 99)},
         "count": found.count,
         "metric": found.name,
     }
@@ -133,8 +134,4 @@ def _mean(mean: Mean) -> dict[str, Any] | None:
     """With the ends of its 95 % interval."""
     if math.isnan(mean.value):
         return None
-    return {"mean": mean.value, "low": _number(mean.low), "high": _number(mean.high), "count": mean.count}
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    return {"mean": mean.value, "low": or_null(mean.low), "high": or_null(mean.high), "count": mean.count}

@@ -21,6 +21,8 @@ from cufall_py.judgements import Judgement
 from cufall_py.keep import told
 from cufall_py.report import Report
 
+from .nulls import or_null
+
 SCHEMA = 1
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 ALL = "all"
@@ -64,14 +66,14 @@ def _group(report: Report, group: Group) -> dict[str, Any]:
     return {
         "name": group.name,
         "frames": found.frames,
-        "all_idle": _number(found.all_idle),
-        "skew": _number(found.skew),
+        "all_idle": or_null(found.all_idle),
+        "skew": or_null(found.skew),
         "straggler": ordinals[found.straggler] if found.straggler >= 0 else None,
         "gpus": [
             {
                 "gpu": gpu,
-                **{name: _number(float(share[k])) for name, share in shares.items()},
-                **{name: _number(frames[k] * group.frame_ns / 1e9) for name, frames in lags.items()},
+                **{name: or_null(float(share[k])) for name, share in shares.items()},
+                **{name: or_null(frames[k] * group.frame_ns / 1e9) for name, frames in lags.items()},
             }
             for k, gpu in enumerate(ordinals)
         ],
@@ -80,7 +82,7 @@ def _group(report: Report, group: Group) -> dict[str, Any]:
 
 def _gpu(report: Report, k: int) -> dict[str, Any]:
     opened = report.opened[k]
-    period_ns = _number(_period_ns(report, k))
+    period_ns = or_null(_period_ns(report, k))
     return {**opened.device.to_json(), "source": opened.source, "sample_period_ns": period_ns}
 
 
@@ -123,7 +125,7 @@ def _row(row: Row) -> dict[str, Any]:
     fields = ("coverage", "sm_mhz", "throttle_share", "power_w", "energy_j")
     return {
         "samples": row.samples,
-        **{name: _number(getattr(row, name)) for name in fields},
+        **{name: or_null(getattr(row, name)) for name in fields},
         "metrics": {statistics.label: figures(statistics) for statistics in row.metrics},
     }
 
@@ -144,7 +146,7 @@ def figures(of: Statistics) -> dict[str, Any]:
         "coverage": of.coverage,
         "counted_per_s": of.counted_per_s,
     }
-    return {**{name: _number(value) for name, value in values.items()}, "samples": of.samples}
+    return {**{name: or_null(value) for name, value in values.items()}, "samples": of.samples}
 
 
 def verdict(window: WindowVerdict) -> dict[str, Any]:
@@ -154,7 +156,7 @@ def verdict(window: WindowVerdict) -> dict[str, Any]:
         "runner_up": spelt(window.runner_up) or None,
         "shares": {spelt(name): share for name, share in window.shares.items()},
         "at_most": {spelt(name): share for name, share in window.at_most.items()},
-        "evidence": {name: _number(mean) for name, mean in window.means.items()},
+        "evidence": {name: or_null(mean) for name, mean in window.means.items()},
         "missing": list(window.missing),
         "advice": advice(window.verdict, window.missing),
     }
@@ -172,9 +174,9 @@ def judged(judgement: Judgement) -> dict[str, Any]:
         "gpu": judgement.gpu,
         "server": judgement.server or None,
         "outcome": judgement.outcome,
-        "value": _number(judgement.value),
+        "value": or_null(judgement.value),
         "samples": judgement.samples,
-        "coverage": _number(judgement.coverage),
+        "coverage": or_null(judgement.coverage),
         "why": judgement.why or None,
     }
 
@@ -199,7 +201,7 @@ def _csv_rows(report: Report) -> list[dict[str, Any]]:
             place = {"file": report.path, "region": scope.name, "gpu": gpu, "uuid": uuid}
             hardware = {"sm_mhz": row.sm_mhz, "throttle_share": row.throttle_share}
             hardware |= {"power_w": row.power_w, "energy_j": row.energy_j, "sample_us": period_ns / 1000}
-            known = {name: _number(value) for name, value in hardware.items()}
+            known = {name: or_null(value) for name, value in hardware.items()}
             found += [{**place, "metric": s.label, **figures(s), **known} for s in row.metrics]
     return found
 
@@ -216,7 +218,3 @@ def _period_ns(report: Report, k: int) -> float:
     """The length of a GPU's samples; NaN where a recording was thinned and they are not all of one."""
     mixed = report.keep and len(report.summary.lengths) > 1
     return math.nan if mixed else report.summary.periods_ns[k]
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

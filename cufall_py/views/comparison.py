@@ -10,12 +10,13 @@ from cufall_py.analysis.comparison import RUNS_FOR_BETWEEN, Comparison, Finding
 from cufall_py.analysis.intervals import CONFIDENCE
 from cufall_py.analysis.limits import POINTS, RELATIVE
 from cufall_py.analysis.series import WHOLE_RUN, Run, Sides
+from cufall_py.export.nulls import or_null
 
 from .listing import table
+from .tables import MISSING
 
 SCHEMA = 1
 HEAD = ("gpu", "where", "what", "base", "new", "change", "95% interval", "verdict")
-NOT_KNOWN = "--"
 UNITS = {RELATIVE: "relative", POINTS: "points"}
 
 
@@ -88,7 +89,7 @@ def _made(found: Comparison, base: int, new: int, effects: dict[str, float]) -> 
 
 def _value(value: float, plain: bool) -> str:
     if math.isnan(value):
-        return NOT_KNOWN
+        return MISSING
     return f"{value:.4g}" if plain else f"{100 * value:.{_digits(100 * value)}f}%"
 
 
@@ -98,12 +99,12 @@ def _digits(percent: float) -> int:
 
 
 def _change(change: float, unit: str) -> str:
-    return NOT_KNOWN if not math.isfinite(change) else f"{100 * change:+.2f}{unit}"
+    return MISSING if not math.isfinite(change) else f"{100 * change:+.2f}{unit}"
 
 
 def _span(low: float, high: float, unit: str) -> str:
     if not math.isfinite(low) or not math.isfinite(high):
-        return NOT_KNOWN
+        return MISSING
     return f"{100 * low:+.2f} to {100 * high:+.2f}{unit}"
 
 
@@ -114,19 +115,15 @@ def _fields(finding: Finding, run: Run) -> dict[str, Any]:
         "of": _whole_run(run, finding.gpu) if finding.key.window == WHOLE_RUN else "region",
         "metric": finding.key.metric,
         "statistic": finding.key.statistic,
-        "base": _number(finding.base),
-        "new": _number(finding.new),
+        "base": or_null(finding.base),
+        "new": or_null(finding.new),
         "unit": UNITS[finding.unit],
-        "change": _number(finding.interval.change),
-        "low": _number(finding.interval.low),
-        "high": _number(finding.interval.high),
+        "change": or_null(finding.interval.change),
+        "low": or_null(finding.interval.low),
+        "high": or_null(finding.interval.high),
         "samples": round(finding.samples, 1),
         "verdict": finding.verdict,
         "why": finding.why or None,
         "limit": str(finding.limit) if finding.limit else None,
         "outcome": finding.outcome or None,
     }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

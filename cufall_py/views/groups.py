@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cufall_py.analysis.groups import Group
 
-from .tables import Table
+from .tables import MISSING, Table
 
 HEAD = ("gpu", "work", "idle", "waiting", "bubble", "alone", "lag")
 
@@ -37,9 +37,9 @@ def _lag(group: Group, k: int) -> str:
     """Behind the first of the group, with its standard error."""
     found, frame_ms = group.lags[k], group.frame_ns / 1e6
     if k == 0 or math.isnan(found.frames):
-        return "--"
+        return MISSING
     return f"{found.frames * frame_ms:.3g} ms +- {found.error * frame_ms:.2g}"
 
 
 def _percent(share: float) -> str:
-    return "--" if math.isnan(share) else f"{100 * share:.1f}%"
+    return MISSING if math.isnan(share) else f"{100 * share:.1f}%"

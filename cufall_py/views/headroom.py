@@ -10,8 +10,8 @@ from cufall_py.analysis.models import Model
 from cufall_py.headroom import BY_MODEL, CLOCK_STATED, Headroom, Question
 from cufall_py.peaks import peaks_of
 
-from .summary import EVERYTHING, MISSING, percent
-from .tables import Table, text
+from .summary import EVERYTHING, percent
+from .tables import MISSING, Table, text
 
 TITLE = "tensor pipe: measured, ceiling, and what fills the gap (shares of its peak)"
 NOT_ACTIVE_COLUMN, MEMORY_COLUMN, REST_COLUMN = FILLS = ("not active", "memory idle", "rest")

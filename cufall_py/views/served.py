@@ -12,10 +12,9 @@ from cufall_py.engines.rates import Interval
 from cufall_py.engines.reading import Reading
 from cufall_py.served import Log, Served, gauge, latency, total
 
-from .tables import Table, text
+from .tables import MISSING, Table, text
 from .verdict import share_text
 
-MISSING = "--"
 BAR, ASCII_BAR, BAR_WIDTH = "▇", "#", 40
 UNSURE = "unsure"
 

@@ -15,9 +15,8 @@ from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
 
 from . import groups, verdict
-from .tables import Table, escaped, markdown, text
+from .tables import MISSING, Table, escaped, markdown, text
 
-MISSING = "--"
 ALL = "all"
 EVERYTHING = "everything"
 VALUES: dict[str, Callable[[Statistics], float]] = {

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from .styled import printable
 
 GAP = "  "
+MISSING = "--"
+"""What stands where nothing was measured."""
 
 
 @dataclass(frozen=True)

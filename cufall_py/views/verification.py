@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from cufall_py.verify.checks import Check
 
-from .tables import Table, text
-
-NOTHING = "--"
+from .tables import MISSING, Table, text
 
 
 def lines(checks: Sequence[Check], ascii_only: bool = False) -> Iterator[str]:
     """A line a check; why not, below, where one is not measurable."""
     rows = [
-        (of.outcome, of.metric or NOTHING, of.name, _number(of.expected), _number(of.got), of.unit) for of in checks
+        (of.outcome, of.metric or MISSING, of.name, _number(of.expected), _number(of.got), of.unit) for of in checks
     ]
     yield from text(Table(("outcome", "metric", "check", "expected", "got", "unit"), rows, words=3), ascii_only)
     for why in dict.fromkeys(of.why for of in checks if of.why):
@@ -24,4 +22,4 @@ def lines(checks: Sequence[Check], ascii_only: bool = False) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.5g}"
+    return MISSING if math.isnan(value) else f"{value:.5g}"
