@@ -140,8 +140,8 @@ LAYERS: dict[str, str] = {
     "served": "analysis.concurrency analysis.phases analysis.scrapes engines.columns engines.events engines.rates "
     "engines.reading part plan playback recording_reader spans",
     "served_frames": "engines.columns served",
-    "served_judgements": "analysis.* analysis.concurrency engines.columns errors judgements outline plan recording_reader report "
-    "requirements resolve served",
+    "served_judgements": "analysis.* analysis.concurrency engines.columns errors judgements outline plan "
+    "recording_reader report requirements resolve served",
     "session": "*",
     "background": "errors frames measured outline plan readings samples session sources",
     "views.*": "frames metrics",

@@ -126,10 +126,10 @@ class Summarizer:
     def add(self, gpu: int, samples: Samples, sm_mhz: Floats, power_w: Floats) -> None:
         """Take the next samples of the GPU at this position, with NVML's readings, (n,) each, NaN for none."""
         held = self._held[gpu]
+        if held.count >= CHUNK:
+            self._sum_up(gpu)  # before these are taken: the newest wait, for `end` may still lie among them
         held.parts.append((samples, sm_mhz, power_w))
         held.count += len(samples)
-        if held.count >= CHUNK:
-            self._sum_up(gpu)
 
     def end(self, at_ns: int) -> None:
         """All that is meant ends then, known only now; to be called before samples of later are summed up."""
