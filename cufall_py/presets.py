@@ -193,6 +193,7 @@ VERIFIED: dict[str, tuple[str, ...]] = {
         "tensor.imma",
         "tensor.dmma",
         "occupancy",
+        "launches",
     )
 }
 """By family: the short names that were checked on hardware."""

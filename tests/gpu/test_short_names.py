@@ -18,6 +18,8 @@ CONSERVED = {
     "tensor.dmma": (("fp64", 2048), TENSOR_SUM),
 }
 """Short name: a product that uses it, and the plain counter whose sum of one launch it must give."""
+MOST_OFF = {"l2": 0.03}
+"""What a loop finds in L2 is not what one launch does."""
 SHARES = {"sm": ("sm__cycles_active.avg", 1), "occupancy": ("sm__warps_active.avg", 64)}
 """Short name: the plain counter, and its peak a cycle."""
 SM_ELAPSED = "sm__cycles_elapsed.avg"
@@ -43,7 +45,7 @@ def test_a_window_over_its_launches_is_one_launch(plain: Ncu, loads: Loads, name
         total = sum(summed(sampling, name) * found.totals[name] for name in counters)
     each, by_ncu = total / answer["launches"], plain[product][counter]
     note(f"short name {name}", counters=counters, each=each, ncu=by_ncu, ratio=each / by_ncu, plain=counter)
-    assert each == pytest.approx(by_ncu, rel=0.01)
+    assert each == pytest.approx(by_ncu, rel=MOST_OFF.get(name, 0.01))
 
 
 def summed(sampling: Sampling, counter: str) -> int:
@@ -68,9 +70,10 @@ def test_a_share_of_time_is_that_of_a_long_launch(plain: Ncu, loads: Loads, name
     "load", [("bf16", 8192), ("bf16", 512), ("fp32", 2048)], ids=lambda load: f"{load[0]} {load[1]}"
 )
 def test_launches_are_those_that_were_made(loads: Loads, load: tuple[str, int]) -> None:
-    """Kernels of a graph count each, and each of these products is one kernel."""
+    """Each of these products is one kernel of a graph of 16 or more, and a graph may count as one more."""
     with Sampling(wanted=Wanted(("launches",)), sample_us=1000) as sampling:
         answer = loads.run(*load, 1.0)
         counted = sum(sampling.over(answer).totals.values())
-    note(f"launches of {load}", counted=counted, made=answer["launches"])
-    assert counted == pytest.approx(answer["launches"], rel=0.01)
+    made = answer["launches"]
+    note(f"launches of {load}", counted=counted, made=made)
+    assert made <= round(counted) <= made * (1 + 1 / 16)
