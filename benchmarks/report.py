@@ -138,6 +138,10 @@ def target(found: Figures) -> str:
     return table(("load", "per s, off", *RATIO), rows) + clocks(loaded)
 
 
+def verdicts(found: Figures) -> str:
+    return whole_cost(found["cost"]) + "\n\n" + target({"decode in a graph": found["target"]})
+
+
 def two(found: Figures) -> str:
     rows = [
         (key, n, f"{gpu['cpu_pct']:.2f}", gpu.get("late", 0), gpu.get("lost", "-"), gpu.get("overflow", "-"))
@@ -218,6 +222,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "two": ("Two GPUs", two),
     "eight": ("Eight GPUs (scripted)", eight),
     "timeline": ("Drawing eight GPUs", timeline),
+    "verdicts": ("What verdicts take", verdicts),
 }
 
 

@@ -27,6 +27,7 @@ from parts.losses import losses, losses_fast
 from parts.target import idle, target, target_floor
 from parts.timeline import timeline
 from parts.two import two
+from parts.verdicts import verdicts
 
 Part = Callable[[Bench], Figures]
 ORDER: tuple[Part, ...] = (
@@ -40,6 +41,7 @@ ORDER: tuple[Part, ...] = (
     first_frame,
     eight,
     timeline,
+    verdicts,
     losses_fast,
     losses,
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
+    "Attachment",
     "BackgroundSession",
     "CufallError",
     "Frame",
@@ -21,12 +22,14 @@ __all__ = [
     "Session",
     "Wanted",
     "__version__",
+    "attach",
     "mark",
     "mark_begin",
     "mark_end",
 ]
 
 if TYPE_CHECKING:
+    from .attaching import Attachment, attach
     from .background import BackgroundSession
     from .errors import CufallError
     from .frames import Frame
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 _HOMES = {
+    "Attachment": "attaching",
     "BackgroundSession": "background",
     "CufallError": "errors",
     "Frame": "frames",
@@ -50,6 +54,7 @@ _HOMES = {
     "Samples": "samples",
     "Session": "session",
     "Wanted": "resolve",
+    "attach": "attaching",
     "mark": "marks",
     "mark_begin": "marks",
     "mark_end": "marks",

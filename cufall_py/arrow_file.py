@@ -8,8 +8,11 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from .errors import CufallError
 
@@ -17,8 +20,14 @@ BATCH_ROWS = 8_000
 """The most rows of a batch."""
 END_MARK = b"\xff\xff\xff\xff\0\0\0\0"
 """How an Arrow stream that was ended ends."""
+NUMBERS: dict[str, np.dtype[Any]] = {
+    "uint16": np.dtype(np.uint16),
+    "int64": np.dtype(np.int64),
+    "float": np.dtype(np.float32),
+}
+"""By Arrow's names of the types of numbers that are read."""
 # threads of Arrow's own would add to the cost of sampling beside which this runs
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 
 
 class ArrowFile:
@@ -39,7 +48,7 @@ class ArrowFile:
         except OSError as error:
             raise self._problem(error) from None
         self._memory = io.BytesIO()
-        self._stream = pa.ipc.new_stream(self._memory, schema, options=_OPTIONS)
+        self._stream = pa.ipc.new_stream(self._memory, schema, options=OPTIONS)
         self._whole_bytes = self._batches = self._rows = 0
 
     @property
@@ -56,16 +65,19 @@ class ArrowFile:
 
     def end(self) -> None:
         """Mark the end, see it safe on disk, and merge small batches where that halves their number."""
-        self._stream.close()
-        self._spill()
-        if self._regular:
-            self._sync()
+        self._end_stream()
         if self._regular and 2 * -(-self._rows // BATCH_ROWS) <= self._batches:
             self._merge()
 
     def close(self) -> None:
         """Let go of the file; it stays as it is."""
         self._file.close()
+
+    def _end_stream(self) -> None:
+        self._stream.close()
+        self._spill()
+        if self._regular:
+            self._sync()
 
     def _spill(self) -> None:
         """Write what the stream has made. It is kept until all of it is on disk, so nothing is half there."""
@@ -133,7 +145,7 @@ class ArrowFile:
     def _rewrite(self, beside: Path) -> None:
         with open(self._path, "rb") as source, open(beside, "xb") as file:
             shutil.copymode(self._path, beside)
-            with pa.ipc.new_stream(file, self._schema, options=_OPTIONS) as out:
+            with pa.ipc.new_stream(file, self._schema, options=OPTIONS) as out:
                 for batch in joined(pa.ipc.open_stream(source), BATCH_ROWS):
                     out.write_batch(batch)
             file.flush()
@@ -157,3 +169,23 @@ def joined(batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.Rec
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def numbers(column: pa.Array) -> NDArray[Any]:
+    """Of one of the types NUMBERS; null becomes NaN.
+
+    Arrow's own conversion would load pandas, which takes longer than a short file.
+    """
+    dtype = NUMBERS[str(column.type)]
+    if column.null_count == len(column):
+        return np.full(len(column), np.nan)
+    out: NDArray[Any] = np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
+    return np.where(valid(column), out, np.float32(np.nan)) if column.null_count else out
+
+
+def valid(column: pa.Array) -> NDArray[np.bool_]:
+    """(n,) which are not null."""
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    bits = np.frombuffer(column.buffers()[0], np.uint8)
+    return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].astype(bool)

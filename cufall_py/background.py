@@ -6,14 +6,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import TracebackType
+from typing import Any
 
 from .errors import UsageError
+from .frames import Frame
 from .measured import Measured
 from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan
+from .readings import Reading
 from .samples import Samples
-from .session import Cost, Session
+from .session import TICK_S, Cost, Session
+from .sources import Opened
 
 WAIT_S = 1.0
 """How much longer than two decodes the samples of a stretch of time are waited for after its end."""
@@ -24,13 +29,25 @@ class BackgroundSession:
 
     All that it does is done in one thread of its own, which sleeps in between. `say`, which that thread calls, gets
     each line a person should read. With `record`, every sample goes to that file, too, which is written over.
+    The thread gives each frame to `on_frame`, and calls `on_tick` many times a second.
 
     Raises as Session does, and CufallError for a file that cannot be written.
     """
 
-    def __init__(self, plan: Plan = Plan(), say: Callable[[str], None] = lambda line: None, record: str = "") -> None:
+    def __init__(
+        self,
+        plan: Plan = Plan(),
+        say: Callable[[str], None] = lambda line: None,
+        record: str = "",
+        *,
+        on_frame: Callable[[Frame], None] = lambda frame: None,
+        on_tick: Callable[[], None] = lambda: None,
+    ) -> None:
         self._plan, self._say, self._record = plan, say, record
+        self._on_frame, self._on_tick = on_frame, on_tick
         self._lock, self._measured = threading.Lock(), list[Measured]()
+        self._to_flush: SimpleQueue[threading.Event] = SimpleQueue()
+        self._came, self._reached_ns = threading.Condition(), 0
         self._begun, self._ending = threading.Event(), threading.Event()
         self._session: Session | None = None
         self._error: BaseException | None = None
@@ -60,6 +77,45 @@ class BackgroundSession:
             end_ns = time.time_ns()
             measured.end(end_ns)
             session.mark(REGION_END, end_ns, name=name)
+
+    @property
+    def opened(self) -> list[Opened]:
+        """What is sampled of each GPU."""
+        return self._check().opened
+
+    @property
+    def plan(self) -> Plan:
+        """As it is carried out."""
+        return self._check().plan
+
+    def mark(self, kind: str, at_ns: int, **fields: Any) -> None:
+        """Have an event written that happened then, if there is a recording."""
+        if self._session:
+            self._session.mark(kind, at_ns, **fields)
+
+    def flush(self) -> None:
+        """Wait until all that was measured until now is in the recording; not long for what does not come."""
+        asked_ns, written = time.time_ns(), threading.Event()
+        most_s = WAIT_S + (2 * self._plan.decode_ns + 2 * self._plan.frame_ns) / 1e9
+        with self._came:
+            self._came.wait_for(lambda: self._reached_ns >= asked_ns or self.ended, most_s)
+        self._to_flush.put(written)
+        while not self.ended and not written.wait(TICK_S):
+            pass
+        self._check()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes: it was closed, or something ended it."""
+        return not self._thread.is_alive()
+
+    def summary(self) -> list[str]:
+        """What was measured and what it took, a line each for a person."""
+        return self._check().summary()
+
+    def reading(self, gpu: int) -> Reading:
+        """What NVML read last of the GPU at this position."""
+        return self._check().reading(gpu)
 
     def close(self) -> Cost:
         """End sampling and the recording, and give the counters back; what it took. May be called more than once.
@@ -100,8 +156,8 @@ class BackgroundSession:
                 if self._record:
                     session.record(self._record, force=True)
                 self._begun.set()
-                for _ in session.frames(tick=self._tick):
-                    self._tick()
+                for frame in session.frames(tick=self._tick):
+                    self._take_frame(frame)
         except _Enough:
             pass
         except BaseException as error:  # told to whoever asks next
@@ -111,7 +167,20 @@ class BackgroundSession:
             for measured in self._measured:
                 measured.give_up()
 
+    def _take_frame(self, frame: Frame) -> None:
+        self._on_frame(frame)
+        with self._came:
+            self._reached_ns = frame.end_ns
+            self._came.notify_all()
+        self._tick()
+
     def _tick(self) -> None:
+        self._on_tick()
+        while not self._to_flush.empty():
+            written = self._to_flush.get()
+            assert self._session
+            self._session.flush()
+            written.set()
         if self._ending.is_set():
             raise _Enough
 

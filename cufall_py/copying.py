@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from queue import SimpleQueue
 
+from .metrics import MetricSet
 from .outline import REGION_BEGIN, REGION_END, Event, Region, forward
-from .plan import Plan
+from .recorded_metrics import Picker
 from .recording import RecordingWriter
 from .recording_reader import Rows
-from .sources import Opened
 from .span_frames import summed_counters, touching, within
 from .spans import Span, common
 
@@ -22,28 +21,25 @@ NOT_COPIED = ("start", "end", "cost", REGION_BEGIN, REGION_END)
 
 
 class Copy:
-    """Writes the `spans` of a recording to a new file: of GPU k, `opened[k]`, the counters at `columns[k]` of its rows.
+    """Writes the `spans` of a recording to a new file: of GPU k the metrics `sets[k]`, by `pickers[k]` of its rows.
 
     Raises as RecordingWriter does.
     """
 
     def __init__(
         self,
-        path: str | Path,
-        opened: Sequence[Opened],
-        plan: Plan,
-        columns: Sequence[Sequence[int]],
+        writer: RecordingWriter,
+        sets: Sequence[MetricSet],
+        pickers: Sequence[Picker],
         spans: Sequence[Span],
         regions: dict[str, list[Region]],
-        force: bool,
     ) -> None:
-        self._writer = RecordingWriter(path, opened, plan, force=force, live=False)
-        self._columns, self._spans = [list(places) for places in columns], list(spans)
-        self._summed = [summed_counters(o.metrics) for o in opened]
+        self._writer, self._pickers, self._spans = writer, pickers, list(spans)
+        self._summed = [summed_counters(metrics) for metrics in sets]
         self._regions = deque(_region_events(regions, self._spans))
         self._marks = SimpleQueue[Event]()
         self._waiting: deque[tuple[int | None, Rows | Event]] = deque()
-        self._newest_ns = [0] * len(opened)
+        self._newest_ns = [0] * len(sets)
         self._reasons: dict[int | None, Event] = {}
 
     def add(self, gpu: int | None, item: Rows | Event) -> None:
@@ -100,8 +96,7 @@ class Copy:
 
     def _write_span(self, gpu: int, rows: Rows, span: Span) -> None:
         """Rows that all lie in a span, at least in part."""
-        picked = replace(rows.samples, values=rows.samples.values[:, self._columns[gpu]])
-        samples = within(picked, span, self._summed[gpu])
+        samples = within(self._pickers[gpu].of(rows.samples), span, self._summed[gpu])
         if (reasons := self._reasons.pop(gpu, None)) is not None:
             self._write_event(gpu, reasons)
         for first, last in pairwise([*rows.steps(), len(samples)]):

@@ -34,6 +34,12 @@ class Judgement:
     coverage: float
     plain: bool = False
     why: str = ""
+    server: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What it is of, as a person reads it."""
+        return self.server or f"GPU {self.gpu}"
 
 
 def check(requirement: Requirement, ordinals: Collection[int], metrics: Sequence[Metric]) -> None:
@@ -41,6 +47,14 @@ def check(requirement: Requirement, ordinals: Collection[int], metrics: Sequence
 
     Raises UsageError.
     """
+    if requirement.of_server:
+        at = requirement.text.find("running") if requirement.running else 0
+        raise pointed(requirement.text, at, "this needs an inference server's own figures; cufall attach records them")
+    check_gpus(requirement, ordinals, metrics)
+
+
+def check_gpus(requirement: Requirement, ordinals: Collection[int], metrics: Sequence[Metric]) -> None:
+    """The same of one that takes what a server said, where that is known."""
     for gpu in requirement.gpus or ():
         if gpu not in ordinals:
             there = ", ".join(map(str, sorted(ordinals)))

@@ -8,22 +8,27 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from .keep import Keep
 from .plan import Plan
 from .readings import Reading
 from .recording import RecordingWriter
 from .samples import Samples, Tally
+from .saying import Say
 from .self_cost import Cost
 from .sources import Opened
 
 
 class LiveRecording:
-    """A recording of a session. All but `mark` is called by whoever takes the frames."""
+    """A recording of a session, thinned as `keep` says; `say` is told where that fails.
 
-    def __init__(self, path: str | Path, opened: list[Opened], plan: Plan, force: bool) -> None:
-        self._writer = RecordingWriter(path, opened, plan, force=force)
+    All but `mark` is called by whoever takes the frames.
+    """
+
+    def __init__(self, path: str | Path, opened: list[Opened], plan: Plan, force: bool, keep: Keep, say: Say) -> None:
+        self._writer = RecordingWriter(path, opened, plan, force=force, keep=keep, say=say)
         self._marks = SimpleQueue[tuple[str, int, dict[str, Any]]]()
 
-    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+    def mark(self, kind: str, at_ns: int, **fields: Any) -> None:
         """Have an event written that happened then; from any thread."""
         self._marks.put((kind, at_ns, fields))
 
@@ -42,6 +47,11 @@ class LiveRecording:
         """To be called every second or so: what has come gets to the disk."""
         self._write_marks()
         self._writer.tick()
+
+    def flush(self) -> None:
+        """Write all that has come."""
+        self._write_marks()
+        self._writer.flush()
 
     def close(self, cost: Cost, tallies: Sequence[tuple[str, Tally]]) -> None:
         """End it with what cufall took, in all and by each GPU's UUID. May be called more than once."""

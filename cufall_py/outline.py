@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -15,6 +17,10 @@ from .spans import Span, union
 
 REGION_BEGIN, REGION_END = "region_begin", "region_end"
 """Events of a region: at its begin with `name` and `text`, at its end with `name`."""
+PERIODS_APART = 1.5
+"""Samples are of another period if they are so many times as long, or as short."""
+FEW = 16
+"""So few samples do not tell a period."""
 LONGEST_HOLE_NS = TOO_LONG_NS
 """Where nothing at all was recorded for longer, the machine slept or its clock was set: no time that was played."""
 
@@ -50,7 +56,8 @@ class Region:
 
 @dataclass
 class Outline:
-    """`counts` and `periods_ns` are of each GPU: its samples, and their median length (NaN without any).
+    """`counts` and `periods_ns` are of each GPU: its samples, and their median length (NaN without any). `periods`
+    (gpus): from when on samples had which length; more than one in a recording that was thinned.
 
     `spans` are the stretches in which anything was recorded, `regions` each name's times, oldest first.
     """
@@ -60,6 +67,7 @@ class Outline:
     spans: list[Span] = field(default_factory=list)
     regions: dict[str, list[Region]] = field(default_factory=dict)
     gaps: list[Event] = field(default_factory=list)
+    periods: list[list[tuple[int, float]]] = field(default_factory=list)
 
     @property
     def start_ns(self) -> int:
@@ -74,6 +82,7 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
     """The outline of a recording of so many GPUs, read once from begin to end."""
     out = Outline([0] * gpus, [float("nan")] * gpus)
     periods: list[list[float]] = [[] for _ in range(gpus)]
+    found = [_Periods() for _ in range(gpus)]
     newest, marks, last_ns = [0] * gpus, list[Event](), 0
     for item in items:
         if isinstance(item, Event):
@@ -87,8 +96,13 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
             newest[item.gpu] = int(end[-1])
             out.counts[item.gpu] += len(start)
             periods[item.gpu].append(_middle(end - start))
+            found[item.gpu].add(start, end - start)
             out.spans = union([*out.spans, *_pieces(start, end)], LONGEST_HOLE_NS)
-    out.periods_ns = [median(found) if found else float("nan") for found in periods]
+    out.periods_ns = [median(of_gpu) if of_gpu else float("nan") for of_gpu in periods]
+    out.periods = [
+        of_gpu.steps if len(of_gpu.steps) > 1 else [(out.start_ns, period_ns)]
+        for of_gpu, period_ns in zip(found, out.periods_ns, strict=True)
+    ]
     out.regions = regions(marks, out.start_ns, max(last_ns, out.end_ns))
     return out
 
@@ -98,6 +112,35 @@ def forward(start_ns: Ints, end_ns: Ints, newest_ns: int) -> NDArray[np.bool_]:
     reached = np.maximum.accumulate(np.concatenate(([newest_ns], end_ns)))[:-1]
     out: NDArray[np.bool_] = (start_ns >= reached) & (end_ns > start_ns)
     return out
+
+
+def period_at(periods: Sequence[tuple[int, float]], at_ns: int) -> float:
+    """Of the periods of a GPU (Outline), the one that held at a time."""
+    return periods[max(0, bisect_right(periods, (at_ns, math.inf)) - 1)][1]
+
+
+class _Periods:
+    """The lengths of samples that come, told where they change; `steps`: from when on which."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, float]] = []
+        self._start_ns = self._length_ns = np.zeros(0, np.int64)
+
+    def add(self, start_ns: Ints, length_ns: Ints) -> None:
+        if len(self._start_ns):
+            start_ns = np.concatenate([self._start_ns, start_ns])
+            length_ns = np.concatenate([self._length_ns, length_ns])
+        whole = len(start_ns) // FEW * FEW  # gaps and edges leave a shorter one now and then
+        self._start_ns, self._length_ns = start_ns[whole:], length_ns[whole:]
+        if whole and not (self._as_before(length_ns.min()) and self._as_before(length_ns.max())):
+            middles = np.partition(length_ns[:whole].reshape(-1, FEW), FEW // 2, axis=1)[:, FEW // 2]
+            for from_ns, period_ns in zip(start_ns[:whole:FEW].tolist(), middles.tolist(), strict=True):
+                if not self._as_before(period_ns):
+                    self.steps.append((from_ns, float(period_ns)))
+
+    def _as_before(self, length_ns: float) -> bool:
+        last_ns = self.steps[-1][1] if self.steps else 0.0
+        return last_ns / PERIODS_APART < length_ns < last_ns * PERIODS_APART
 
 
 def regions(marks: Iterable[Event], start_ns: int, end_ns: int) -> dict[str, list[Region]]:

@@ -24,6 +24,7 @@ from .copying import Copy
 from .devices import select
 from .errors import InvalidMeasurement
 from .frames import Frame
+from .keep import parse, told
 from .metrics import INFINITE
 from .notes import pair_note, rest_lost
 from .outline import Event, Region
@@ -31,7 +32,8 @@ from .pace import AS_FAST_AS_IT_GOES, Pace
 from .part import Part
 from .plan import Plan, checked, whole_frames, with_longer_frames
 from .readings import Reading
-from .recorded_metrics import Recorded, metrics_of
+from .recorded_metrics import Picker, Recorded, metrics_of
+from .recording import RecordingWriter
 from .recording_reader import Recording, Rows
 from .resolve import chip_note
 from .samples import Samples
@@ -73,9 +75,13 @@ class Playback:
         """What is played of each GPU."""
         self.plan = with_longer_frames(self.plan, max(opened.sample_ns for opened in self.opened), say)
         self.outline = self._recording.outline()
+        self._say_longest()
         self._spans = part.spans(self.outline)
         self._gpus = {position: k for k, position in enumerate(self._positions)}
-        self._columns = [self._columns_of(k) for k in range(len(self.opened))]
+        self._pickers = [
+            Picker(self._recording.opened[position].metrics, opened.metrics)
+            for position, opened in zip(self._positions, self.opened, strict=True)
+        ]
         self._pairs_to_explain = bool(plan.wanted.denominator)
         self._gaps = _Gaps(self.outline.gaps, self._positions)
         self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
@@ -101,15 +107,26 @@ class Playback:
         self._tick = tick
         return islice(self._frames, whole_frames(duration_s, self.plan) or None)
 
-    def record(self, path: str | Path, force: bool = False) -> None:
+    def record(self, path: str | Path, force: bool = False, keep: str = "") -> None:
         """Copy what is played from now on, to be asked for before the first frame: all that was recorded, unless the
-        plan wants other metrics than the recording did.
+        plan wants other metrics than the recording did. `keep`: thinned, as `--keep` says (keep.py).
 
-        Raises CufallError if it cannot be written, or is there already and `force` is not given.
+        Raises CufallError if it cannot be written, or is there already and `force` is not given; UsageError for a
+        `keep` that is none.
         """
         plan, opened = replace(self._recording.plan, wanted=self.plan.wanted), self.recordable
-        columns = self._columns if opened is self.opened else [[*range(len(o.metrics.counters))] for o in opened]
-        self._copy = Copy(path, opened, plan, columns, self._spans, self.outline.regions, force)
+        pickers = self._pickers if opened is self.opened else [Picker(o.metrics, o.metrics) for o in opened]
+        writer = RecordingWriter(
+            path,
+            opened,
+            plan,
+            force=force,
+            live=False,
+            keep=parse(keep) if keep else (),
+            of_thinned=self._recording.keep,
+            say=self._say,
+        )
+        self._copy = Copy(writer, [o.metrics for o in opened], pickers, self._spans, self.outline.regions)
 
     @property
     def recordable(self) -> list[Opened]:
@@ -184,10 +201,14 @@ class Playback:
             self._say(line)
         return [replace(o, metrics=metrics) for o, metrics in zip(opened, sets, strict=True)]
 
-    def _columns_of(self, gpu: int) -> list[int]:
-        """Where in the recording's rows the counters are that are played."""
-        there = self._recording.opened[self._positions[gpu]].metrics.counters
-        return [there.index(name) for name in self.opened[gpu].metrics.counters]
+    def _say_longest(self) -> None:
+        """Where a recording was thinned, samples may be longer than frames: only a line can tell."""
+        longest_ns = max(period_ns for k in self._positions for _, period_ns in self.outline.periods[k])
+        if self._recording.keep and longest_ns > self.plan.frame_ns:
+            self._say(
+                f"thinned ({told(self._recording.keep)}): samples of up to {longest_ns / 1e6:.4g} ms are longer than "
+                "frames; each is spread over its frames"
+            )
 
     def _all_frames(self) -> Generator[Frame, None, None]:
         again = bool(self._spans)
@@ -212,8 +233,8 @@ class Playback:
 
     def _framer(self) -> SpanFramer:
         sets, of = [opened.metrics for opened in self.opened], self.outline
-        counts, periods_ns = [of.counts[k] for k in self._positions], [of.periods_ns[k] for k in self._positions]
-        return SpanFramer(sets, self.plan.frame_ns, self._spans, counts, periods_ns)
+        counts, periods = [of.counts[k] for k in self._positions], [of.periods[k] for k in self._positions]
+        return SpanFramer(sets, self.plan.frame_ns, self._spans, counts, periods)
 
     def _framed(self, framer: SpanFramer) -> Iterator[Frame]:
         for item in self._recording.items():
@@ -230,8 +251,7 @@ class Playback:
         self._readings[gpu].add(item)
         self._pass_on(gpu, item)
         if isinstance(item, Rows):
-            samples = item.samples
-            samples = Samples(samples.start_ns, samples.end_ns, samples.values[:, self._columns[gpu]])
+            samples = self._pickers[gpu].of(item.samples)
             framer.add(gpu, samples)
             self._explain(gpu, samples)
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from .metrics import TIME, Metric, MetricSet
 from .outline import forward
-from .recording import READINGS
 from .recording_reader import Rows
-from .samples import Floats, Fold, Ints, Samples, fold
+from .samples import Floats, Fold, Ints, Samples, fold, joined_extremes
 from .span_frames import ending, summed_counters, within
 from .spans import Span, rounded_out
+from .thinning import READINGS
 
 BLOCK_ROWS = 65_536
 """Samples of a GPU that are folded at once."""
@@ -117,8 +117,9 @@ class _Gpu:
         held, self._held, self._count = self._held, [], 0
         if not held:
             return
-        start_ns, end_ns = (np.concatenate([getattr(r.samples, name) for r in held]) for name in ("start_ns", "end_ns"))
-        samples = Samples(start_ns, end_ns, _columnar([rows.samples.values for rows in held]))
+        parts = [rows.samples for rows in held]
+        start_ns, end_ns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("start_ns", "end_ns"))
+        samples = Samples(start_ns, end_ns, _columnar([part.values for part in parts]), *joined_extremes(parts))
         ahead = forward(start_ns, end_ns, self._reached_ns)
         if not ahead.any():
             return
@@ -166,8 +167,12 @@ class _Bins:
         amounts[:, ~whole] = 0
         self.totals[at] += np.add.reduceat(amounts, begins, axis=1).T
         for k, quotients in enumerate(self.of.column_ratios(list(amounts))):
-            for extreme, ufunc in ((self.minimum, np.fmin), (self.maximum, np.fmax)):
-                extreme[at, k] = ufunc(extreme[at, k], ufunc.reduceat(quotients, begins))
+            for extreme, kept, ufunc in (
+                (self.minimum, samples.minimum, np.fmin),
+                (self.maximum, samples.maximum, np.fmax),
+            ):
+                own = quotients if kept is None else ufunc(quotients, np.where(whole, kept[:, k], np.nan))
+                extreme[at, k] = ufunc(extreme[at, k], ufunc.reduceat(own, begins))
 
     def _take_fold(self, part: Fold) -> None:
         first = (part.start_ns - self.axis.start_ns) // part.frame_ns

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from .errors import UsageError
 from .metrics import TIME, Metric, MetricSet
 from .presets import SHORT_NAMES
 from .resolve import Wanted, is_elapsed, resolve
+from .samples import Floats, Samples
 from .sources import Opened
 
 SAME_COUNT = ("sm__pipe_tensor_cycles_active.avg", "sm__pipe_tensor_cycles_active_realtime.avg")
@@ -71,6 +75,45 @@ class Recorded:
         if unknown := [name for name in metric.peak_of if not told.get(name, 0) > 0]:
             raise UsageError(f"the peak of {', '.join(unknown)} was not recorded; --raw or --full-scale does without")
         return sum(told[name] for name in metric.peak_of)
+
+
+class Picker:
+    """Of samples with the counters and extremes of the recorded set, makes those that the metrics of another need."""
+
+    def __init__(self, recorded: MetricSet, asked: MetricSet) -> None:
+        self._columns = [recorded.counters.index(name) for name in asked.counters]
+        self._all_columns = recorded.counters == asked.counters
+        self._as_it_is = recorded == asked
+        self._sources = [_source(recorded.metrics, metric) for metric in asked.metrics]
+        self.without = tuple(
+            metric.label
+            for metric, source in zip(asked.metrics, self._sources, strict=True)
+            if not source and not metric.absent
+        )
+        """The metrics of whose longer samples no extremes were kept: other quotients were recorded."""
+
+    def of(self, samples: Samples) -> Samples:
+        if self._as_it_is or (self._all_columns and samples.minimum is None):
+            return samples
+        values = samples.values if self._all_columns else samples.values[:, self._columns]
+        extremes = (self._extremes(of) for of in (samples.minimum, samples.maximum))
+        return Samples(samples.start_ns, samples.end_ns, values, *extremes)
+
+    def _extremes(self, of: Floats | None) -> Floats | None:
+        if of is None:
+            return None
+        nothing = np.full(len(of), np.nan)
+        found = [of[:, source[0]] * source[1] if source else nothing for source in self._sources]
+        return np.stack(found, axis=1)
+
+
+def _source(recorded: Sequence[Metric], asked: Metric) -> tuple[int, float] | None:
+    """Which recorded metric divides the same counters, and how many times as much the asked one is."""
+    for k, known in enumerate(recorded):
+        same = sorted(known.counters) == sorted(asked.counters) and known.elapsed == asked.elapsed
+        if same and not known.absent and known.peak > 0:
+            return k, known.peak / asked.peak
+    return None
 
 
 def metrics_of(wanted: Wanted, gpus: list[Recorded]) -> tuple[list[MetricSet], list[str]]:

@@ -1,7 +1,8 @@
 """Writing a recording: `NAME.cufall`, an Arrow IPC stream (zstd) that any Arrow reader opens.
 
 Columns: `device` uint16 (CUDA ordinal; NO_DEVICE for an event not of one GPU), `start_ns` and `end_ns`
-int64 (Unix epoch), one float32 a counter of any of the GPUs (null where this one does not have it),
+int64 (Unix epoch), one float32 a counter of any of the GPUs (null where this one does not have it), in a file that is
+thinned `<metric>.min` and `<metric>.max` float32 (of longer samples: the extremes of those that they are made of),
 `sm_mhz` and `power_w` float32 (the last NVML readings before), `event` string (JSON; null on data rows).
 
 What is known at the start is one JSON document in the schema's metadata, under METADATA_KEY; everything
@@ -29,15 +30,17 @@ from numpy.typing import NDArray
 from . import __version__
 from .arrow_file import BATCH_ROWS, ArrowFile
 from .gaps import gaps
+from .keep import Keep, check_periods, to_json
 from .plan import Plan
 from .samples import Ints, Samples
+from .saying import Say
 from .sources import Opened
+from .thinning import LEAST, MOST, READINGS, extremes_of
 
 SCHEMA = 1
 """Version of the layout above; a reader refuses a newer one."""
 METADATA_KEY = b"cufall"
 NO_DEVICE = 65_535
-READINGS = ("sm_mhz", "power_w")
 BATCH_NS = 1_000_000_000
 """A row waits at most this long for its batch to fill."""
 CLOCK_NS = 10_000_000_000
@@ -66,8 +69,12 @@ class RecordingWriter:
     `end_ns` is written beside `now_ns()` and `monotonic_ns()` every CLOCK_NS (event `clock`), and where
     samples are missing (event `gap`); leave them out where old samples are copied, which have theirs.
 
+    With `keep` the file is thinned as it grows (kept_file.py), and `say` gets a line where that fails; `of_thinned` is
+    what the recording was kept by that the samples come from.
+
     Every method that can write raises CufallError when that fails; what was written before stays readable.
-    So does the constructor, also when there is such a file already and no `force`.
+    So does the constructor, also when there is such a file already and no `force`; it raises UsageError for a `keep`
+    that is not for samples of this length, or not for this place.
     """
 
     def __init__(
@@ -78,13 +85,19 @@ class RecordingWriter:
         *,
         force: bool = False,
         live: bool = True,
+        keep: Keep = (),
+        of_thinned: Keep = (),
+        say: Say = lambda line: None,
         now_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        columns = (*_counters(opened), *READINGS)
+        check_periods(keep, max((o.sample_ns for o in opened), default=0))
+        extremes = extremes_of(opened) if keep or of_thinned else ()
+        columns = (*_counters(opened), *extremes, *READINGS)
         self._ordinals = [o.device.ordinal for o in opened]
         self._counters = [o.metrics.counters for o in opened]
         self._places = [[columns.index(name) for name in o.metrics.counters] for o in opened]
+        self._extremes = [_places_of_extremes(o, columns) for o in opened] if extremes else []
         self._width = len(columns)
         self._readings = np.full((len(opened), len(READINGS)), np.nan)
         self._reasons = [0] * len(opened)
@@ -92,8 +105,8 @@ class RecordingWriter:
         self._live, self._clock_due_ns, self._last_end_ns = live, [0] * len(opened), [0] * len(opened)
         self._pending: list[_Piece] = []
         self._pending_rows = self._due_ns = 0
-        self._schema = _schema(columns, opened, plan)
-        self._file = ArrowFile(Path(path), self._schema, force)
+        self._schema = _schema(columns, opened, plan, keep or of_thinned)
+        self._file = _file(Path(path), self._schema, force, opened, keep, say)
         self._begin()
 
     @property
@@ -110,6 +123,9 @@ class RecordingWriter:
             self._note_gaps(gpu, samples)
             values = np.full((len(samples), self._width), np.nan, np.float32)
             values[:, self._places[gpu]] = samples.values
+            if samples.minimum is not None and samples.maximum is not None and self._extremes:
+                for k, least, most in self._extremes[gpu]:
+                    values[:, least], values[:, most] = samples.minimum[:, k], samples.maximum[:, k]
             values[:, -len(READINGS) :] = self._readings[gpu]
             self._append(_Piece(self._ordinals[gpu], samples.start_ns, samples.end_ns, values))
             self._note_clocks(gpu, int(samples.end_ns[-1]))
@@ -215,7 +231,24 @@ def _counters(opened: Sequence[Opened]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for o in opened for name in o.metrics.counters))
 
 
-def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan) -> pa.Schema:
+def _file(path: Path, schema: pa.Schema, force: bool, opened: Sequence[Opened], keep: Keep, say: Say) -> ArrowFile:
+    if not keep:
+        return ArrowFile(path, schema, force)
+    from .kept_file import KeptFile
+
+    return KeptFile(path, schema, force, opened, keep, say)
+
+
+def _places_of_extremes(opened: Opened, columns: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Of each metric: its position, and the columns of its least and most."""
+    return [
+        (k, columns.index(metric.label + LEAST), columns.index(metric.label + MOST))
+        for k, metric in enumerate(opened.metrics.metrics)
+        if not metric.absent
+    ]
+
+
+def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan, keep: Keep) -> pa.Schema:
     fields = [
         ("device", pa.uint16()),
         ("start_ns", pa.int64()),
@@ -228,6 +261,7 @@ def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan) -> pa.
         "versions": {"cufall": __version__, "python": platform.python_version(), "pyarrow": pa.__version__},
         "plan": plan.to_json(),
         "gpus": [o.to_json() for o in opened],
+        **({"keep": to_json(keep)} if keep else {}),
     }
     return pa.schema(fields, metadata={METADATA_KEY: json.dumps(document)})
 

@@ -17,23 +17,19 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from .arrow_file import END_MARK, joined
+from .arrow_file import END_MARK, NUMBERS, joined, numbers, valid
 from .errors import CufallError
+from .keep import Keep, from_json
 from .outline import Event as Event, Outline, Region, Times, outline
 from .plan import Plan
-from .recording import METADATA_KEY, NO_DEVICE, READINGS, SCHEMA
+from .recording import METADATA_KEY, NO_DEVICE, SCHEMA
 from .samples import Floats, Samples
 from .saying import Say
 from .sources import Opened
+from .thinning import LEAST, MOST, READINGS
 
 Columns = dict[str, NDArray[Any]]
 Found = TypeVar("Found")
-NUMBERS: dict[str, np.dtype[Any]] = {
-    "uint16": np.dtype(np.uint16),
-    "int64": np.dtype(np.int64),
-    "float": np.dtype(np.float32),
-}
-"""By Arrow's names of the types that a recording has."""
 MOST_AT_ONCE = 12_000
 """Rows of a GPU that are handled at once where it does not matter which batch they lie in: enough that numpy's calls
 cost little, few enough that a column stays in the processor's cache."""
@@ -63,6 +59,8 @@ class Rows:
 class Recording:
     """A `.cufall` file. `opened` and `plan` are what it was recorded with, `versions` by what.
 
+    `keep` is what it was thinned by (keep.py), empty if it was not: then samples are longer where they are old.
+
     `whole` is False for one that was cut (or is still being written): every complete batch is read, and
     `say` gets one line about it. Positions of GPUs are those in `opened`.
 
@@ -78,6 +76,7 @@ class Recording:
             self.opened = [Opened.from_json(gpu) for gpu in document["gpus"]]
             self.plan = Plan.from_json(document["plan"])
             self.versions: dict[str, str] = document["versions"]
+            self.keep: Keep = from_json(document.get("keep", ()))
             _check_columns(schema, self.opened)
             self._names.index("event")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -98,8 +97,8 @@ class Recording:
     def rows(self) -> Iterator[Rows]:
         """The samples with NVML's readings, many at once, GPU by GPU: neither batch nor event parts them."""
         for batch in _read_ahead(self._joined(self._names)):
-            columns = {name: _numbers(batch.column(name)) for name in self._names if name != "event"}
-            columns["device"] = np.where(_valid(batch.column("event")), NO_DEVICE, columns["device"])
+            columns = {name: numbers(batch.column(name)) for name in self._names if name != "event"}
+            columns["device"] = np.where(valid(batch.column("event")), NO_DEVICE, columns["device"])
             yield from self._rows(columns, 0, batch.num_rows)
 
     def events(self) -> Iterator[Event]:
@@ -123,7 +122,7 @@ class Recording:
         rows: Callable[[Columns, int, int], Iterator[Found]],
     ) -> Iterator[Found | Event]:
         for batch in _read_ahead(batches):
-            columns = {name: _numbers(batch.column(name)) for name in names if name != "event"}
+            columns = {name: numbers(batch.column(name)) for name in names if name != "event"}
             begin = 0
             for at in _event_rows(batch):
                 yield from rows(columns, begin, at)
@@ -153,7 +152,18 @@ class Recording:
             for k, name in enumerate(counters):
                 values[k] = columns[name].take(rows)
             start_ns, end_ns, *readings = (columns[name].take(rows) for name in ("start_ns", "end_ns", *READINGS))
-            yield Rows(gpu, Samples(start_ns, end_ns, values.T), *(read.astype(np.float64) for read in readings))
+            extremes = (self._extremes(gpu, columns, rows, end) for end in (LEAST, MOST)) if self.keep else ()
+            samples = Samples(start_ns, end_ns, values.T, *extremes)
+            yield Rows(gpu, samples, *(read.astype(np.float64) for read in readings))
+
+    def _extremes(self, gpu: int, columns: Columns, rows: NDArray[np.intp], end: str) -> Floats | None:
+        """(n, metrics) of what was kept of longer samples; None if there are none here."""
+        labels = [metric.label for metric in self.opened[gpu].metrics.metrics]
+        out = np.full((len(labels), len(rows)), np.nan)
+        for k, label in enumerate(labels):
+            if label + end in columns:
+                out[k] = columns[label + end].take(rows)
+        return None if np.isnan(out).all() else out.T
 
     def _times(self, columns: Columns, begin: int, end: int) -> Iterator[Times]:
         for gpu, rows in self._rows_by_gpu(columns, begin, end):
@@ -226,22 +236,5 @@ def _ends_with(path: Path, mark: bytes) -> bool:
 
 
 def _event_rows(batch: pa.RecordBatch) -> list[int]:
-    rows: list[int] = np.flatnonzero(_valid(batch.column("event"))).tolist()
+    rows: list[int] = np.flatnonzero(valid(batch.column("event"))).tolist()
     return rows
-
-
-def _numbers(column: pa.Array) -> NDArray[Any]:
-    """Null becomes NaN. Arrow's own conversion would load pandas, which takes longer than a short file."""
-    dtype = NUMBERS[str(column.type)]
-    if column.null_count == len(column):
-        return np.full(len(column), np.nan)
-    out: NDArray[Any] = np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
-    return np.where(_valid(column), out, np.float32(np.nan)) if column.null_count else out
-
-
-def _valid(column: pa.Array) -> NDArray[np.bool_]:
-    """(n,) which are not null."""
-    if not column.null_count:
-        return np.ones(len(column), bool)
-    bits = np.frombuffer(column.buffers()[0], np.uint8)
-    return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].astype(bool)

@@ -17,14 +17,14 @@ from .analysis.verdict_scopes import FrameCodes, Judging, OnFrames, ScopeVerdict
 from .analysis.verdict_windows import WindowVerdict
 from .devices import select
 from .errors import CufallError, UsageError
+from .keep import Keep
 from .metrics import MetricSet
 from .outline import REGION_BEGIN, REGION_END, Event, Outline, regions
 from .part import Part
 from .readings import THROTTLED
-from .recorded_metrics import Recorded, metrics_of
+from .recorded_metrics import Picker, Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
-from .samples import Samples
 from .saying import Say
 from .sources import Opened
 from .spans import Span, union
@@ -34,7 +34,11 @@ FOREVER_NS = 2**62
 
 @dataclass(frozen=True)
 class Report:
-    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut."""
+    """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut.
+
+    `keep` is what it was thinned by, empty if it was not; `own_extremes` names the metrics of whose longer samples no
+    extremes were kept.
+    """
 
     path: str
     opened: tuple[Opened, ...]
@@ -43,6 +47,8 @@ class Report:
     versions: dict[str, str]
     judging: Judging = Judging()
     groups: tuple[Group, ...] = ()
+    keep: Keep = ()
+    own_extremes: tuple[str, ...] = ()
 
 
 class Reading:
@@ -79,12 +85,12 @@ class Reading:
         sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
-        self._columns = [
-            [gpu.metrics.counters.index(name) for name in metrics.counters]
-            for gpu, metrics in zip(gpus, sets, strict=True)
-        ]
+        self._pickers = [Picker(gpu.metrics, metrics) for gpu, metrics in zip(gpus, sets, strict=True)]
         self._groups = None if groups is None else positions(groups, [d.ordinal for d in chosen])
         self._verdict_sets = [verdict_metrics(Recorded(gpu)) for gpu in gpus]
+        self._verdict_pickers = [Picker(gpu.metrics, of) for gpu, of in zip(gpus, self._verdict_sets, strict=True)]
+        self.keep = self._recording.keep
+        """What it was thinned by, empty if it was not."""
         self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
 
@@ -94,7 +100,8 @@ class Reading:
         of, positions = self._recording.outline(), self._positions
         gaps = [replace(gap, gpu=positions[gap.gpu]) for gap in of.gaps if gap.gpu in positions]
         counts, periods_ns = [of.counts[k] for k in positions], [of.periods_ns[k] for k in positions]
-        return replace(of, counts=counts, periods_ns=periods_ns, gaps=gaps)
+        periods = [of.periods[k] for k in positions]
+        return replace(of, counts=counts, periods_ns=periods_ns, periods=periods, gaps=gaps)
 
     @property
     def spans(self) -> list[Span]:
@@ -113,10 +120,7 @@ class Reading:
 
     def _asked(self, rows: Rows) -> Rows:
         """The same with the counters that are asked for alone."""
-        samples, columns = rows.samples, self._columns[rows.gpu]
-        if columns == list(range(samples.values.shape[1])):
-            return rows
-        return replace(rows, samples=Samples(samples.start_ns, samples.end_ns, samples.values[:, columns]))
+        return replace(rows, samples=self._pickers[rows.gpu].of(rows.samples))
 
     def report(self, on_rows: Callable[[Rows], None] = lambda rows: None, on_frames: OnFrames | None = None) -> Report:
         """Read it all; each batch of samples is also given to `on_rows`, each verdict of a frame to `on_frames`."""
@@ -130,16 +134,29 @@ class Reading:
         watchers = [watcher for watcher in (on_frames, codes and codes.add) if watcher]
         verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self.judging, {WHOLE: watchers})
         for read in self._chosen():
-            verdicts.add(read.gpu, read.samples)
+            verdicts.add(read.gpu, self._verdict_pickers[read.gpu].of(read.samples))
             rows = self._asked(read)
             summarizer.add(rows.gpu, rows.samples, rows.sm_mhz, rows.power_w)
             on_rows(rows)
         summary = summarizer.summary()
         found = verdicts.verdicts({scope.name: scope.wanted_s for scope in summary.scopes})
-        judged = replace(summary, verdicts=found)
-        whole, versions = self._recording.whole, self._recording.versions
         groups = self._grouped(codes.codes(), found[WHOLE]) if codes else []
-        return Report(self.path, self.opened, judged, whole, versions, self.judging, tuple(groups))
+        of = self._recording
+        return Report(
+            self.path,
+            self.opened,
+            replace(summary, verdicts=found),
+            of.whole,
+            of.versions,
+            self.judging,
+            tuple(groups),
+            of.keep,
+            self._own_extremes() if of.keep else (),
+        )
+
+    def _own_extremes(self) -> tuple[str, ...]:
+        """The metrics of whose longer samples no extremes were kept."""
+        return tuple(dict.fromkeys(label for picker in self._pickers for label in picker.without))
 
     def _grouped(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict]) -> list[Group]:
         shares, means = [window.shares for window in windows], [window.means for window in windows]
@@ -177,8 +194,12 @@ def verdict_metrics(gpu: Recorded) -> MetricSet:
 
 
 def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
-    """What was asked for, of the metrics that were recorded if none is named; all as recorded if nothing is."""
-    return recorded if wanted == Wanted(()) else replace(wanted, metrics=wanted.metrics or recorded.metrics)
+    """What was asked for. If no metric is named, those that were recorded, without what was taken for verdicts alone;
+    if nothing is, as they were recorded, too."""
+    shown = recorded.asked or recorded.metrics
+    if wanted == Wanted(()):
+        return replace(recorded, metrics=shown)
+    return replace(wanted, metrics=wanted.metrics or shown)
 
 
 def sets_of(

@@ -2,7 +2,7 @@
 
 QTY is one of QUANTITIES, `verdict.CLASS`, or METRIC.STAT (last dot) with STAT one of STATISTICS. A selector is the
 name of a region (quoted if it holds one of `= , ] "` or a space; within quotes a backslash stands before a quote or a
-backslash), `gpu=0-3+5`, or `group=NAME`. A requirement must hold on each selected GPU.
+backslash), `gpu=0-3+5`, `running=16` or `running=12-20`, or `group=NAME`. A requirement must hold on each selected GPU.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import ge, gt, le, lt, methodcaller
 from types import MappingProxyType
+from typing import Any
 
 from .analysis.decision_table import SPELT
 from .analysis.statistics import Row, Statistics
@@ -24,6 +25,9 @@ from .presets import RATES, SHORT_NAMES
 OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": ge, "<=": le, ">": gt, "<": lt}
 QUANTITIES: dict[str, Callable[[Row], float]] = {"coverage": lambda row: row.coverage}
 """What is known of a GPU whatever the metric. One whose name ends in `_s` has a unit, any other is a ratio."""
+OF_SERVERS = ("generation_tokens_per_s", "prompt_tokens_per_s")
+"""What is known of an inference server that was attached to; judged in served_judgements.py."""
+ALIASES = {"tokens_per_s": "generation_tokens_per_s"}
 STATISTICS: dict[str, Callable[[Statistics], float]] = {
     "mean": lambda of: of.mean,
     "min": lambda of: of.minimum,
@@ -44,13 +48,15 @@ MOST_GPU = 65_534
 _NAME, _SPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*"), re.compile(r"\s*")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BARE, _QUOTED = re.compile(r'[^=,\]"\s]+'), re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_RANGE = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})?")
 _GPUS = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})?(?:\+[0-9]{1,9}(?:-[0-9]{1,9})?)*")
 
 
 @dataclass(frozen=True)
 class Requirement:
     """`text` as it was written; `metric` is empty for a quantity that is of none. `region` and `gpus` None: the default
-    region, all GPUs. `limit` is a ratio 0..1 or in the unit of the quantity; `percent`: it was written with `%`."""
+    region, all GPUs. `limit` is a ratio 0..1 or in the unit of the quantity; `percent`: it was written with `%`.
+    `running`: the least and the most requests that a server was working on."""
 
     text: str
     metric: str
@@ -60,6 +66,12 @@ class Requirement:
     operator: str
     limit: float
     percent: bool = False
+    running: tuple[int, int] | None = None
+
+    @property
+    def of_server(self) -> bool:
+        """Whether it takes what an inference server said."""
+        return self.statistic in OF_SERVERS or self.running is not None
 
     @property
     def quantity(self) -> str:
@@ -69,6 +81,11 @@ class Requirement:
     def of_unit(self) -> bool:
         """Whether the quantity has a unit, seconds or a rate, and is no ratio."""
         return self.statistic.endswith("_s")
+
+    @property
+    def of_rate(self) -> bool:
+        """Whether it is so much a second."""
+        return self.statistic in OF_SERVERS
 
 
 def parse(text: str, groups: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Requirement:
@@ -89,23 +106,28 @@ class _Reader:
         self._skip()
         name_at, name = self._at, self._expect(_NAME, "a quantity, such as tensor.mean")
         metric, statistic = self._quantity(name, name_at)
-        region, gpus = self._selectors()
+        region, gpus, running = self._selectors()
+        if running and metric and statistic != "mean":
+            raise self._error(f"of the times when so many requests ran only {metric}.mean is known", name_at)
+        if running and (region is not None or metric == VERDICT or statistic == "coverage"):
+            raise self._error("running= goes with METRIC.mean or tokens a second, without a region", name_at)
         operator = self._operator()
         limit, percent = self._limit(metric, statistic)
         self._skip()
         if self._at < len(self._text):
             hint = "; a decimal point is a dot" if self._text[self._at] == "," else ""
             raise self._error(f"nothing may follow the number{hint}")
-        return Requirement(self._text.strip(), metric, statistic, region, gpus, operator, limit, percent)
+        return Requirement(self._text.strip(), metric, statistic, region, gpus, operator, limit, percent, running)
 
     def _quantity(self, name: str, at: int) -> tuple[str, str]:
-        if name in QUANTITIES:
+        name = ALIASES.get(name, name)
+        if name in (*QUANTITIES, *OF_SERVERS):
             return "", name
         if name.startswith(f"{VERDICT}."):
             return VERDICT, self._verdict_class(name.removeprefix(f"{VERDICT}."), at + len(VERDICT) + 1)
         metric, dot, statistic = name.rpartition(".")
         if not dot or not (metric in SHORT_NAMES or "__" in metric):
-            close = get_close_matches(metric or name, [*SHORT_NAMES, *QUANTITIES], 1)
+            close = get_close_matches(metric or name, [*SHORT_NAMES, *QUANTITIES, *OF_SERVERS], 1)
             known = f"did you mean {close[0]}?" if close and close[0] != name else KNOWN
             what = "metric" if dot else "quantity"
             raise self._error(f"unknown {what} {metric or name}; {known}", at)
@@ -120,10 +142,10 @@ class _Reader:
         close = begun or get_close_matches(name, SPELT, 1)
         raise self._error(f"no verdict {name or '(none)'}; " + (f"did you mean {close[0]}?" if close else VERDICTS), at)
 
-    def _selectors(self) -> tuple[str | None, tuple[int, ...] | None]:
-        found: dict[str, object] = {}
+    def _selectors(self) -> tuple[str | None, tuple[int, ...] | None, tuple[int, int] | None]:
+        found: dict[str, Any] = {}
         if not self._take("["):
-            return None, None
+            return None, None, None
         while True:
             self._skip()
             at = self._at
@@ -132,7 +154,7 @@ class _Reader:
                 raise self._error(f"a second {kind}; one is enough", at)
             found[kind] = value
             if self._take("]"):
-                return found.get("region"), found.get("gpu")  # type: ignore[return-value]
+                return found.get("region"), found.get("gpu"), found.get("running")
             if not self._take(","):
                 raise self._error("expected , or ]")
 
@@ -144,6 +166,8 @@ class _Reader:
             return "region", word
         if word == "gpu":
             return "gpu", self._gpus()
+        if word == "running":
+            return "running", self._running()
         self._skip()
         value_at, value = self._at, self._expect(_BARE, "a value")
         if word == "group" and value == "all":
@@ -153,9 +177,8 @@ class _Reader:
         if word == "group":
             there = ", ".join(["all", *self._groups])
             raise self._error(f"no group {value}; there is {there} (--group), and gpu= names single ones", value_at)
-        if word == "running":
-            raise self._error("running= needs an engine's own figures, which a recording does not have", at)
-        raise self._error(f'unknown selector {word}=; there are gpu=, group=, and regions ("{word}=..." in quotes)', at)
+        told = f'there are gpu=, running=, group=, and regions ("{word}=..." in quotes)'
+        raise self._error(f"unknown selector {word}=; {told}", at)
 
     def _unquoted(self) -> str:
         found = _QUOTED.match(self._text, self._at)
@@ -175,6 +198,15 @@ class _Reader:
                 raise self._error(f"{word}: must go up, from 0 to {MOST_GPU} at most", at)
             chosen += range(begin, end + 1)
         return tuple(dict.fromkeys(chosen))
+
+    def _running(self) -> tuple[int, int]:
+        self._skip()
+        at, word = self._at, self._expect(_RANGE, "a number of requests, or a range as in 12-20")
+        first, _, last = word.partition("-")
+        least, most = int(first), int(last or first)
+        if least > most:
+            raise self._error(f"{word}: must go up", at)
+        return least, most
 
     def _operator(self) -> str:
         self._skip()
@@ -235,7 +267,7 @@ class _Reader:
 
 VERDICTS = f"there are {', '.join(SPELT)}"
 KNOWN_STATISTICS = "there are mean, min, max, p1 to p99, " + ", ".join(OF_TIME)
-OF_NONE = ", ".join((*QUANTITIES, "verdict.CLASS"))
+OF_NONE = ", ".join((*QUANTITIES, "verdict.CLASS", *OF_SERVERS))
 KNOWN = f"there are {OF_NONE}, and METRIC.STAT of a metric: {', '.join(SHORT_NAMES)} or a counter"
 
 

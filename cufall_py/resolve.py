@@ -28,6 +28,11 @@ class Wanted:
     full_scale: float = 0.0
     optional: tuple[str, ...] = ()
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The metrics that are not optional."""
+        return tuple(name for name in self.metrics if name not in self.optional)
+
     def with_optional(self, names: Sequence[str]) -> Wanted:
         """What is asked for, and these where they are to be had."""
         added = tuple(name for name in names if name not in self.metrics)

@@ -7,7 +7,7 @@ the quotient of two such totals: exact, and the same at every sample period.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -23,18 +23,25 @@ Ints = NDArray[np.int64]
 class Samples:
     """A batch of one GPU: row i of `values` (n, counters) holds what was counted from start to end.
 
-    `start_ns` and `end_ns` (n,) are nanoseconds since the Unix epoch.
+    `start_ns` and `end_ns` (n,) are nanoseconds since the Unix epoch. Where several were made one longer sample (a
+    recording that was thinned), `minimum` and `maximum` (n, metrics) are what each metric was at least and at most in
+    one of them; NaN where that was not kept, None where no sample is such.
     """
 
     start_ns: Ints
     end_ns: Ints
     values: Floats
+    minimum: Floats | None = None
+    maximum: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def __getitem__(self, rows: slice | NDArray[np.bool_ | np.intp]) -> Samples:
-        return Samples(self.start_ns[rows], self.end_ns[rows], self.values[rows])
+        if self.minimum is None or self.maximum is None:
+            return Samples(self.start_ns[rows], self.end_ns[rows], self.values[rows])
+        extremes = self.minimum[rows], self.maximum[rows]
+        return Samples(self.start_ns[rows], self.end_ns[rows], self.values[rows], *extremes)
 
     @property
     def period_ns(self) -> int:
@@ -50,6 +57,12 @@ class Samples:
         """Themselves; as Even has it."""
         return self
 
+    def extremes(self, quotients: Floats) -> tuple[Floats, Floats]:
+        """(n, metrics) of each the least and most value of each metric; `quotients` are those of the samples."""
+        if self.minimum is None or self.maximum is None:
+            return quotients, quotients
+        return np.fmin(self.minimum, quotients), np.fmax(self.maximum, quotients)
+
     @staticmethod
     def empty(counters: int) -> Samples:
         return Samples(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, counters)))
@@ -63,7 +76,17 @@ class Samples:
             np.concatenate([p.start_ns for p in parts]),
             np.concatenate([p.end_ns for p in parts]),
             np.concatenate([p.values for p in parts]),
+            *joined_extremes(parts),
         )
+
+
+def joined_extremes(parts: Sequence[Samples]) -> tuple[Floats | None, Floats | None]:
+    """`minimum` and `maximum` of all: NaN where a part has none, None if no part has."""
+    width = next((part.minimum.shape[1] for part in parts if part.minimum is not None), 0)
+    if not width:
+        return None, None
+    found = [part.extremes(np.full((len(part), width), np.nan)) for part in parts]
+    return np.concatenate([least for least, _ in found]), np.concatenate([most for _, most in found])
 
 
 @dataclass
@@ -168,15 +191,15 @@ def fold(samples: Samples, frame_ns: int, metrics: MetricSet) -> Fold:
     start, end = samples.start_ns - origin, samples.end_ns - origin
     frames = int(-(-end[-1] // frame_ns))
     edges = np.arange(frames + 1, dtype=np.int64) * frame_ns
-    quotients = metrics.quotients(samples.values, end - start)
+    least, most = samples.extremes(metrics.quotients(samples.values, end - start))
     first = np.searchsorted(end, edges[:-1], side="right")
     last = np.searchsorted(start, edges[1:], side="left")
     return Fold(
         origin,
         frame_ns,
         _window_totals(start, end, metrics.extend(samples.values, end - start), edges),
-        _extremes(quotients, first, last, np.fmin, np.inf),
-        _extremes(quotients, first, last, np.fmax, -np.inf),
+        _extremes(least, first, last, np.fmin, np.inf),
+        _extremes(most, first, last, np.fmax, -np.inf),
         np.diff(np.searchsorted(end, edges, side="right")),
     )
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import CufallError, InvalidMeasurement, UsageError
 from .feed import LiveFeed
@@ -112,17 +112,21 @@ class Session:
         self._tick = tick
         return islice(self._endless(), whole_frames(duration_s, self.plan) or None)
 
-    def record(self, path: str | Path, force: bool = False) -> None:
+    def record(self, path: str | Path, force: bool = False, keep: str = "") -> None:
         """Write every sample that comes from now on to a recording, with NVML's readings, until the close.
 
-        Raises CufallError if it cannot be written, or is there already and `force` is not given.
+        With `keep` it is thinned meanwhile, as `--keep` says: "30m@full,24h@100ms,forever@1s".
+
+        Raises CufallError if it cannot be written, or is there already and `force` is not given; UsageError for a
+        `keep` that is none, or has a period no longer than the samples.
         """
+        from .keep import parse
         from .live_recording import LiveRecording
 
         self._check_open()
         if self._recording:
             raise CufallError("this session is being recorded already")
-        self._recording = LiveRecording(path, self.opened, self.plan, force)
+        self._recording = LiveRecording(path, self.opened, self.plan, force, parse(keep) if keep else (), self._say)
 
     @property
     def recordable(self) -> list[Opened]:
@@ -160,10 +164,15 @@ class Session:
         finally:
             self.mark(REGION_END, time.time_ns(), name=name)
 
-    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+    def mark(self, kind: str, at_ns: int, **fields: Any) -> None:
         """Have an event written that happened then (Unix epoch), if this session is being recorded; from any thread."""
         if self._recording:
             self._recording.mark(kind, at_ns, **fields)
+
+    def flush(self) -> None:
+        """Have all that has come written to the recording's file, if there is one."""
+        if self._recording:
+            self._recording.flush()
 
     def moment(self, at_ns: int) -> int:
         """What is sampled happens now: the clock of its recording is this machine's."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .frames import Frame, Framer
 from .metrics import MetricSet
-from .outline import forward
+from .outline import forward, period_at
 from .samples import Floats, Ints, Samples
 from .spans import Span, rounded_out
 
@@ -25,8 +25,8 @@ class SpanFramer:
     A sample counts in `got` where it ends, if that is in a span: once, though several spans have a part of it.
 
     `counts`: the samples that each GPU has in the file, so that none is waited for that has no more to come;
-    `periods_ns`: the period they come in. `behind` counts those left out because they begin before others of their
-    GPU ended: a clock was set back.
+    `periods`: the period they come in from when on, as Outline has it. `behind` counts those left out because they
+    begin before others of their GPU ended: a clock was set back.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class SpanFramer:
         frame_ns: int,
         spans: Sequence[Span],
         counts: Sequence[int],
-        periods_ns: Sequence[float],
+        periods: Sequence[Sequence[tuple[int, float]]],
     ) -> None:
         self._framer = Framer(list(sets), frame_ns, 0, lambda: self._at_ns)
         self._at_ns = 0  # the file's own time is its clock, and is never set
@@ -44,8 +44,7 @@ class SpanFramer:
         self._whole = deque(rounded_out(spans, frame_ns))
         self._summed = [summed_counters(metrics) for metrics in sets]
         self._left, self._reached_ns = list(counts), [0] * len(sets)
-        self._expected = frame_ns / np.array(periods_ns)
-        self._frame_ns, self._got = frame_ns, [Counter[int]() for _ in sets]
+        self._frame_ns, self._periods, self._got = frame_ns, periods, [Counter[int]() for _ in sets]
         self.behind = 0
         if self._whole:
             self._framer.begin_at(self._whole[0][0])
@@ -102,7 +101,10 @@ class SpanFramer:
     def _told(self, frame: Frame) -> Frame:
         """With what the file says of its samples, whatever was cut off them."""
         got = np.array([ended.pop(frame.start_ns, 0) for ended in self._got])
-        return replace(frame, expected=self._expected, got=got)
+        return replace(frame, expected=self._expected(frame.start_ns), got=got)
+
+    def _expected(self, at_ns: int) -> Floats:
+        return self._frame_ns / np.array([period_at(periods, at_ns) for periods in self._periods])
 
 
 def within(samples: Samples, span: Span, summed: NDArray[np.bool_]) -> Samples:
@@ -112,7 +114,8 @@ def within(samples: Samples, span: Span, summed: NDArray[np.bool_]) -> Samples:
         return part
     start, end = np.maximum(part.start_ns, span[0]), np.minimum(part.end_ns, span[1])
     share: Floats = (end - start) / (part.end_ns - part.start_ns)
-    return Samples(start, end, np.where(summed, part.values * share[:, None], part.values))
+    values = np.where(summed, part.values * share[:, None], part.values)
+    return Samples(start, end, values, part.minimum, part.maximum)
 
 
 def touching(samples: Samples, span: Span) -> slice:

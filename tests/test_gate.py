@@ -57,6 +57,19 @@ def sleeping(line: str = "", seconds: float = 0.4) -> tuple[str, ...]:
 # Judged
 
 
+def test_what_was_thinned_is_judged_as_it_was_kept_and_that_is_said(run: Run) -> None:
+    done = run("--keep", "1s@full,forever@500ms", "--duration-sec", "3", "--require", "tensor.mean >= 10%")
+    assert done.returncode == 0, done.stderr
+    assert run.outcomes == ["held", "held"] and Recording(run.out).keep
+    assert f"{run.out}: thinned (1s@full,forever@500ms): samples of " in done.stderr
+
+
+def test_a_keep_that_is_none_is_refused_before_anything_is_started(run: Run) -> None:
+    done = run("--keep", "1s@often", *sleeping())
+    assert done.returncode == 2 and "--keep 1s@often: 1s@often: often must be full, or a number" in done.stderr
+    assert run.told["meaning"] == "usage" and "started" not in done.stdout and not run.out.exists()
+
+
 def test_what_held_is_told_on_stderr_and_in_files(run: Run) -> None:
     ended = run(
         "--require", "tensor.mean >= 19%", "--require", "coverage[gpu=1] >= 90%", "--junit", str(run.junit), *sleeping()

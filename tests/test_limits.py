@@ -57,8 +57,8 @@ def test_a_limit_reads_back_as_it_is_told(metric: str, statistic: str, size: int
 
 
 def test_an_effect_replaces_the_default_of_its_unit() -> None:
-    assert effects([]) == {"%": 0.01, "pp": 0.003}
-    assert effects(["2%"]) == {"%": 0.02, "pp": 0.003}
+    assert effects([]) == {"%": 0.015, "pp": 0.01}
+    assert effects(["2%"]) == {"%": 0.02, "pp": 0.01}
     assert effects(["0%", "1pp"]) == {"%": 0.0, "pp": 0.01}
 
 

@@ -57,7 +57,7 @@ def wrong(found: Floats, truth: Floats) -> float:
 
 
 def test_what_the_counters_did_is_the_phase() -> None:
-    assert phases(made([5, 0, 5], [0, 5, 5])) == ["prefill", "decode", "mixed"]
+    assert phases(made([5, 5, 0, 5, 5], [0, 0, 5, 5, 5])) == ["unsure", "prefill", "decode", "mixed", "unsure"]
     assert phases(made([0, 0], [0, 0])) == ["idle", "idle"]
 
 
@@ -66,7 +66,7 @@ def test_counters_that_do_not_move_with_each_step_tell_no_phase() -> None:
 
 
 def test_what_is_not_known_is_unsure_and_not_idle() -> None:
-    assert phases(made([np.nan, 0, 5], [5, np.nan, 0])) == ["unsure", "unsure", "prefill"]
+    assert phases(made([np.nan, 0, 5, 5], [5, np.nan, 0, 0])) == ["unsure", "unsure", "prefill", "unsure"]
     assert phases(made([0, np.nan, 0], [0, 0, 0])) == ["idle", "unsure", "idle"]
 
 
@@ -77,21 +77,26 @@ def test_nothing_counted_while_requests_run_is_a_long_step() -> None:
 
 def test_both_sides_of_where_tokens_begin_are_unsure() -> None:
     # before: their step may have begun; after: part of it was idle
-    assert phases(made([0, 0, 7, 7], [0, 0, 0, 0])) == ["idle", "unsure", "unsure", "prefill"]
+    assert phases(made([0, 0, 7, 7, 7], [0] * 5)) == ["idle", "unsure", "unsure", "prefill", "unsure"]
 
 
 def test_the_interval_in_which_tokens_cease_is_unsure() -> None:
-    assert phases(made([0, 0, 0], [9, 9, 0])) == ["decode", "unsure", "idle"]
-    assert phases(made([0, 0], [9, 9], running=[4, 4, 0])) == ["decode", "unsure"]
+    assert phases(made([0] * 4, [9, 9, 9, 0])) == ["unsure", "decode", "unsure", "idle"]
+    assert phases(made([0] * 3, [9] * 3, running=[4, 4, 4, 0])) == ["unsure", "decode", "unsure"]
+
+
+def test_of_the_first_and_last_interval_with_tokens_nobody_knows_whether_they_began_or_ceased_in_it() -> None:
+    assert phases(made([0] * 3, [9] * 3)) == ["unsure", "decode", "unsure"]
+    assert phases(made([0] * 3, [0] * 3)) == ["idle"] * 3
 
 
 def test_frames_across_an_edge_are_of_both_and_the_alignment_error_of_neither() -> None:
-    start_ns, end_ns = np.array([500_000_000]), np.array([1_500_000_000])
-    exact = frame_shares(start_ns, end_ns, made([5, 0], [0, 5]))
+    start_ns, end_ns = np.array([1_500_000_000]), np.array([2_500_000_000])
+    exact = frame_shares(start_ns, end_ns, made([5, 5, 0, 0], [0, 0, 5, 5]))
     assert exact.tolist() == [[0.5, 0.5, 0, 0, 0]]
-    doubted = frame_shares(start_ns, end_ns, made([5, 0], [0, 5], error_ns=100_000_000))
+    doubted = frame_shares(start_ns, end_ns, made([5, 5, 0, 0], [0, 0, 5, 5], error_ns=100_000_000))
     assert doubted[0] == pytest.approx([0.4, 0.4, 0, 0, 0.2])
-    same = frame_shares(start_ns, end_ns, made([5, 5], [0, 0], error_ns=100_000_000))
+    same = frame_shares(start_ns, end_ns, made([5] * 4, [0] * 4, error_ns=100_000_000))
     assert same[0] == pytest.approx([1, 0, 0, 0, 0])
 
 

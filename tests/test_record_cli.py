@@ -18,6 +18,7 @@ import pytest
 
 from cufall_py.errors import CufallError
 from cufall_py.outline import Outline
+from cufall_py.presets import VERDICT_NAMES
 from cufall_py.recording_reader import Recording
 from cufall_py.samples import Samples
 from tests.scripted import command, cufall, environment, fault, script, soon, start
@@ -63,7 +64,9 @@ def test_a_while_is_recorded_with_the_defaults_of_a_recording(source: str, out: 
     assert last_line(ended).startswith(f"cufall: {out} (") and last_line(ended).endswith("): done; exit 0")
     recording, found = Recording(out), recorded(out)
     assert recording.plan.sample_us == 1000
-    assert [metric.label for metric in recording.opened[0].metrics.metrics] == ["tensor", "sm", "gr", "dram"]
+    labels = [metric.label for metric in recording.opened[0].metrics.metrics]
+    assert recording.plan.wanted.asked == tuple(labels[:4]) == ("tensor", "sm", "gr", "dram")
+    assert set(labels[4:]) == set(VERDICT_NAMES) - set(labels[:4])
     assert length_s(found) >= 0.5
     assert found.periods_ns == [pytest.approx(1e6, rel=0.01)]
     read = Samples.join(samples for _, samples in recording.batches())

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from cufall_py import cli
+from cufall_py import Playback, cli
 from tests.helpers import EPOCH, SECOND
 from tests.recordings import busy, counters, opened, phases, region, writer
 from tests.scripted import ROOT, cufall, script
@@ -83,6 +83,16 @@ def test_a_report(tmp_path: Path, capfd: pytest.CaptureFixture[str], words: str)
     if not words:
         assert rows == [r["samples_read"] for r in found["recordings"]]
     assert {j["outcome"] for r in found["recordings"] for j in r["requirements"]} >= {"not measurable"}
+
+
+def test_a_report_of_a_thinned_recording(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Playback(phases(tmp_path / "one.cufall", seconds=4)) as playback:
+        playback.record(tmp_path / "thinned.cufall", keep="2s@full,forever@1s")
+        for _ in playback.frames():
+            pass
+    (found,) = fits("report", run(capfd, "report", "--json", tmp_path / "thinned.cufall"))["recordings"]
+    assert found["keep"] == "2s@full,forever@1s" and len(found["sample_lengths"]) == 2
+    assert found["gpus"][0]["sample_period_ns"] is None
 
 
 def test_a_report_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

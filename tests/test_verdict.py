@@ -349,6 +349,14 @@ def test_gaps_within_are_those_of_samples_that_had_work() -> None:
     assert joined.gap_ns == pytest.approx(found.gap_ns)
 
 
+def test_gaps_within_are_not_known_of_joined_samples_of_which_one_had_nothing() -> None:
+    samples = counted([50.0] * 3)
+    samples.values[:] *= 0.3
+    least = np.array([[0.25], [0.0], [np.nan]])  # the last is none of several
+    joined = Samples(samples.start_ns, samples.end_ns, samples.values, least, least + 0.5)
+    assert frame_totals(joined, ONE, 50 * MS).gap_ns == pytest.approx([35 * MS, np.nan, 35 * MS], nan_ok=True)
+
+
 def test_gaps_within_are_the_same_of_short_samples() -> None:
     """A kernel of 20 us each 100 us, by samples of 20 us: four of five had nothing, and yet these are gaps."""
     samples = counted([0.02] * 5000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py import cli
+from cufall_py import Playback, cli
 from tests.recordings import side_by_side, working
 
 NAMES = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "launches", "pcie.rx", "pcie.tx")
@@ -193,3 +193,24 @@ def test_a_group_can_be_required(four: str, capfd: pytest.CaptureFixture[str]) -
     ]:
         code, _, error = ends(words, capfd, four)
         assert code == 2 and any(told in line for line in error)
+
+
+def test_gaps_of_thinned_samples_are_within_work_only_where_each_sample_had_some(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two GPUs with the same means: one in bursts of 6 ms of each 20, one with a gap in every millisecond."""
+    burst = {"gr": 1.0, "sm": 0.3, "issue": 0.1, "launches": 60_000}
+    even = {name: 0.3 * value for name, value in burst.items()}
+    whole = side_by_side(tmp_path / "whole.cufall", [[(6, burst), (14, {})], [(20, even)]], 500, NAMES)
+    thinned = tmp_path / "thinned.cufall"
+    with Playback(whole) as playback:
+        playback.record(thinned, keep="1s@full,forever@1s")
+        for _ in playback.frames():
+            pass
+    for path, class_of_bursts in ((whole, "mixed"), (thinned, "unknown")):
+        code, out, _ = ends("--json", capfd, str(path))
+        assert code == 0
+        bursts, gaps = (gpu["verdict"] for gpu in json.loads(out)["recordings"][0]["scopes"][0]["gpus"])
+        assert (bursts["class"], bursts["shares"]["launch_bound"]) == (class_of_bursts, 0)
+        assert gaps["shares"]["launch_bound"] == pytest.approx(1)
+    assert bursts["missing"] == ["gap_within"] and bursts["at_most"]["launch_bound"] > 0.7

@@ -43,7 +43,7 @@ def _kinds(runs: Sequence[GpuRun]) -> Iterator[str]:
 
 
 def _periods(runs: Sequence[GpuRun]) -> Iterator[str]:
-    periods = [run.period_ns for run in runs if not math.isnan(run.period_ns)]
+    periods = [period_ns for run in runs for period_ns in run.periods_ns if not math.isnan(period_ns)]
     if periods and max(periods) > (1 + PERIODS_APART) * min(periods):
         yield f"samples are {min(periods) / 1e6:g} and {max(periods) / 1e6:g} ms long"
 

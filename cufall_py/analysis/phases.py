@@ -22,7 +22,7 @@ def phase_codes(scrapes: Scrapes) -> Codes:
 
     Unsure: counters that are not known or do not move with each step; nothing counted while requests run; and both
     sides of where tokens begin or cease: of an interval without any the last step may have begun in it, of one with
-    some a part was idle.
+    some a part was idle. So may be that of the first and last, and of those beside a scrape that failed.
     """
     prompt, decode = scrapes.prompt > 0, scrapes.decode > 0
     codes = np.select([prompt & decode, prompt, decode], [2, 0, 1], 3)
@@ -33,7 +33,7 @@ def phase_codes(scrapes: Scrapes) -> Codes:
     _, some_after = _beside(scrapes, some)
     long_step = none & (busy.any(axis=1) | some_after)
     partly_idle = some & (idle.any(axis=1) | none_before | none_after)
-    doubted = ~known | long_step | partly_idle
+    doubted = ~known | long_step | partly_idle | (some & ~_between(scrapes))
     return np.where(doubted, UNSURE, codes).astype(np.int64)
 
 
@@ -85,6 +85,12 @@ def _beside(scrapes: Scrapes, holds: Bools) -> tuple[Bools, Bools]:
     after = joined & np.append(holds[1:], False)[: len(holds)]
     before = np.append(False, (joined & holds)[:-1])[: len(holds)]
     return before, after
+
+
+def _between(scrapes: Scrapes) -> Bools:
+    """(k,) whether one ends where it begins and another begins where it ends."""
+    between: Bools = scrapes.joined & np.append(False, scrapes.joined[:-1])[: len(scrapes)]
+    return between
 
 
 def _sure_spans(scrapes: Scrapes, codes: Codes) -> tuple[Ints, Ints]:

@@ -58,10 +58,10 @@ class Conditions:
 
 @dataclass(frozen=True)
 class GpuRun:
-    """One GPU in one run. `period_ns` is the length of its samples, NaN without any."""
+    """One GPU in one run. `periods_ns`: the lengths of its samples; more than one if it was thinned."""
 
     name: str
-    period_ns: float
+    periods_ns: tuple[float, ...]
     metrics: dict[str, Metric]
     conditions: Conditions
     of_active_time: bool
@@ -111,7 +111,8 @@ def read(path: str, asked: Sequence[Key], say: Say) -> Run:
         if item.gpu is not None:
             readers[item.gpu].add(item)
     gpus = {
-        reader.ordinal: reader.result(period_ns) for reader, period_ns in zip(readers, outline.periods_ns, strict=True)
+        reader.ordinal: reader.result(tuple(period_ns for _, period_ns in periods))
+        for reader, periods in zip(readers, outline.periods, strict=True)
     }
     return Run(path, gpus, tuple(outline.regions))
 
@@ -167,11 +168,11 @@ class _Reader:
                 for span in _touched(spans, samples):
                     self._take(window, span, samples, sm_mhz)
 
-    def result(self, period_ns: float) -> GpuRun:
+    def result(self, periods_ns: tuple[float, ...]) -> GpuRun:
         statistics = {key: found for key, (_, found) in self._statistics.items() if found.count}
         metrics = {metric.label: metric for metric in self._metrics.metrics}
         active = bool(self._activity.metrics)
-        return GpuRun(self._name, period_ns, metrics, self._conditions.result(), active, statistics)
+        return GpuRun(self._name, periods_ns, metrics, self._conditions.result(), active, statistics)
 
     def _take(self, window: str, span: Span, samples: Samples, sm_mhz: Floats) -> None:
         rows = _rows(span, samples)

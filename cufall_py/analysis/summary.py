@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cufall_py.metrics import MetricSet
-from cufall_py.outline import LONGEST_HOLE_NS, forward
+from cufall_py.outline import LONGEST_HOLE_NS, PERIODS_APART, forward
 from cufall_py.samples import Samples
 from cufall_py.spans import Span, common, union
 
@@ -21,6 +21,7 @@ from .verdict_windows import WindowVerdict
 from .windows import Windows
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 WHOLE = ""
 """The name of the scope that is all that was asked for."""
 CHUNK = 10_000
@@ -28,6 +29,9 @@ CHUNK = 10_000
 for each array, and that takes longer than the sums."""
 MOST_CUTS = 3
 """Pieces of a chunk that are summed up apart, less one."""
+LONGEST_OCTAVE = 64
+LEAST_SHARE = 0.001
+"""Of the time, from which on a length of samples is told: gaps and edges leave a few that are shorter."""
 ALWAYS = (-(2**62), 2**62)
 
 
@@ -52,11 +56,21 @@ class Scope:
 
 
 @dataclass(frozen=True)
+class Length:
+    """Samples that are about `period_ns` long: how many, and for which share of the time that was measured."""
+
+    period_ns: float
+    samples: int
+    time_share: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """`metrics` are the labels; `scopes` begin with WHOLE. `spans` is when anything was measured.
 
     `samples_read` counts the samples that came, `behind` those of them left out because they begin before others
-    ended. `periods_ns` (gpus) is the median length of a sample, NaN without any; `unlike`: by group, see Row.
+    ended. `periods_ns` (gpus) is the median length of a sample, NaN without any; `lengths` are those that samples have,
+    the shortest first: more than one in a recording that was thinned.
     """
 
     subjects: tuple[Subject, ...]
@@ -66,6 +80,7 @@ class Summary:
     samples_read: int
     behind: int
     spans: tuple[Span, ...]
+    lengths: tuple[Length, ...] = ()
     verdicts: Mapping[str, Sequence[WindowVerdict]] = field(default_factory=dict)
     """By scope, of each GPU; empty where none were given."""
 
@@ -105,6 +120,7 @@ class Summarizer:
         self._tallies = [{name: Tally.empty(s.metrics) for name in self._windows} for s in subjects]
         self._held = [_Held() for _ in subjects]
         self._spans: list[Span] = []
+        self._lengths = np.zeros((2, LONGEST_OCTAVE))
         self._read = self._behind = 0
 
     def add(self, gpu: int, samples: Samples, sm_mhz: Floats, power_w: Floats) -> None:
@@ -141,6 +157,7 @@ class Summarizer:
             self._read,
             self._behind,
             tuple(self._spans),
+            _lengths(*self._lengths),
         )
 
     def _sum_up(self, gpu: int) -> None:
@@ -153,6 +170,7 @@ class Summarizer:
         self._spans = union([*self._spans, *_pieces(samples)], LONGEST_HOLE_NS)
         slack_ns, metrics = int(period_ns) // 2, self._subjects[gpu].metrics
         length_ns = samples.end_ns - samples.start_ns
+        self._lengths += _octaves(length_ns)
         inside_ns = [windows.overlap_ns(samples.start_ns, samples.end_ns) for windows in self._windows.values()]
         for rows in _alike([inside == length_ns for inside in inside_ns]):
             of_all: Tally | None = None
@@ -223,6 +241,28 @@ def _pieces(samples: Samples) -> list[Span]:
     start, end = samples.start_ns, samples.end_ns
     cuts = [0, *(np.flatnonzero(start[1:] - end[:-1] > LONGEST_HOLE_NS) + 1).tolist(), len(start)]
     return [(int(start[a]), int(end[b - 1])) for a, b in pairwise(cuts)]
+
+
+def _octaves(length_ns: Ints) -> Floats:
+    """(2, LONGEST_OCTAVE): how many samples are so long, to a power of two, and their nanoseconds."""
+    if length_ns.max() < PERIODS_APART * length_ns.min():  # as nearly always; logarithms take their time
+        out = np.zeros((2, LONGEST_OCTAVE))
+        out[:, round(np.log2(length_ns[0]))] = len(length_ns), length_ns.sum()
+        return out
+    octave = np.rint(np.log2(length_ns)).astype(np.intp)
+    return np.stack([np.bincount(octave, weights, LONGEST_OCTAVE) for weights in (None, length_ns)]).astype(np.float64)
+
+
+def _lengths(counts: Floats, times_ns: Floats) -> tuple[Length, ...]:
+    """Neighbours that are all but equally long are one; what is next to nothing of the time is left out."""
+    groups: list[list[float]] = []
+    for count, time_ns in zip(counts.tolist(), times_ns.tolist(), strict=True):
+        if count and groups and time_ns / count < PERIODS_APART * groups[-1][1] / groups[-1][0]:
+            groups[-1] = [groups[-1][0] + count, groups[-1][1] + time_ns]
+        elif count:
+            groups.append([count, time_ns])
+    shares = [(Length(time / count, int(count), time / times_ns.sum())) for count, time in groups]
+    return tuple(length for length in shares if length.time_share >= LEAST_SHARE)
 
 
 def _typical(periods_ns: Sequence[float]) -> float:

@@ -51,6 +51,11 @@ class MetricTally:
         self.bins.add(later.bins)
         self.runs.add(later.runs, slack_ns)
 
+    def widen(self, least: Floats, most: Floats) -> None:
+        """Take in extremes (n,) of what these samples were made of, NaN where none were kept."""
+        self.minimum = float(np.fmin.reduce(least, initial=self.minimum))
+        self.maximum = float(np.fmax.reduce(most, initial=self.maximum))
+
 
 SUMMED = ("samples", "whole_ns", "weighted", "idle_ns", "below_1_ns", "below_10_ns", "above_90_ns")
 
@@ -118,7 +123,10 @@ def tally(metrics: MetricSet, stretch: Stretch, inside_ns: Ints, slack_ns: int) 
         every = known.all()
         totals = sums if every and np.isfinite(sums).all() else _totals(amounts, known, metrics.columns_of(k))
         rows = slice(None) if every and whole.all() else whole & known
-        of_metrics.append(_metric_tally(metrics.metrics[k], totals, samples, values, weights, rows, slack_ns))
+        found = _metric_tally(metrics.metrics[k], totals, samples, values, weights, rows, slack_ns)
+        if samples.minimum is not None and samples.maximum is not None:
+            found.widen(samples.minimum[rows, k], samples.maximum[rows, k])
+        of_metrics.append(found)
     return Tally(
         of_metrics,
         int(np.count_nonzero(whole)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,8 @@ class FrameTotals:
 
     `totals` (f, counters + 1): each counter's sum, and last the covered nanoseconds. A sample that straddles an edge
     counts on both sides of it by its share. `gap_ns` (f,): the time without any work in samples (of a slot together, if
-    they are shorter) that also had some, NaN where `gr` is not among the metrics.
+    they are shorter) that also had some, NaN where `gr` is not among the metrics, or a sample was made of several of
+    which some had none.
     """
 
     frame_ns: int
@@ -65,7 +66,7 @@ def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTo
     into, after = np.searchsorted(numbers, first[begins]), np.searchsorted(numbers, last[across])
     share = (samples.end_ns[across] - last[across] * frame_ns) / length_ns[across]
     columns = metrics.columns(samples.values, length_ns)
-    columns.append(_gaps(samples.start_ns, columns, metrics))
+    columns.append(_gaps(samples, columns, metrics))
     totals = np.zeros((len(numbers), len(columns)))
     for k, column in enumerate(columns if len(samples) else ()):
         own, later = column.copy(), column[across] * share
@@ -75,8 +76,9 @@ def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTo
     return FrameTotals(frame_ns, numbers, totals[:, :-1], totals[:, -1])
 
 
-def _gaps(start_ns: Ints, columns: Sequence[Floats], metrics: MetricSet) -> Floats:
-    """(n,) of samples in columns: the nanoseconds without any work, 0 where there was none for longer."""
+def _gaps(samples: Samples, columns: Sequence[Floats], metrics: MetricSet) -> Floats:
+    """(n,) of samples in columns: the nanoseconds without any work, 0 where there was none for longer, NaN where that
+    is not known."""
     length_ns = columns[-1]
     at = next((k for k, metric in enumerate(metrics.metrics) if metric.label == "gr" and not metric.absent), -1)
     if at < 0 or not len(length_ns):
@@ -85,10 +87,13 @@ def _gaps(start_ns: Ints, columns: Sequence[Floats], metrics: MetricSet) -> Floa
     with np.errstate(divide="ignore", invalid="ignore"):
         active = sum(columns[k] for k in read) / (metrics.metrics[at].peak * columns[elapsed])
     active = np.minimum(active, 1.0)
-    begins = np.flatnonzero(np.diff(start_ns // SLOT_NS, prepend=-1))
+    begins = np.flatnonzero(np.diff(samples.start_ns // SLOT_NS, prepend=-1))
     in_slot = np.add.reduceat(active * length_ns, begins) / np.add.reduceat(length_ns, begins)
-    idle = np.repeat(in_slot < IDLE_SAMPLE, np.diff(begins, append=len(start_ns)))
-    return np.where(idle, 0.0, (1 - active) * length_ns)
+    idle = np.repeat(in_slot < IDLE_SAMPLE, np.diff(begins, append=len(samples)))
+    gaps = np.where(idle, 0.0, (1 - active) * length_ns)
+    if samples.minimum is not None:
+        gaps[~idle & (samples.minimum[:, at] < IDLE_SAMPLE)] = np.nan
+    return gaps
 
 
 def _frames(samples: Samples, frame_ns: int) -> tuple[Ints, Ints]:
@@ -119,7 +124,8 @@ def _cut(samples: Samples, frame_ns: int) -> Samples:
     length_ns = (samples.end_ns - samples.start_ns)[of]
     start_ns = samples.start_ns[of] + length_ns * step // pieces[of]
     end_ns = samples.start_ns[of] + length_ns * (step + 1) // pieces[of]
-    return Samples(start_ns, end_ns, samples.values[of] * ((end_ns - start_ns) / length_ns)[:, None])
+    values = samples.values[of] * ((end_ns - start_ns) / length_ns)[:, None]
+    return replace(samples[of], start_ns=start_ns, end_ns=end_ns, values=values)
 
 
 def means_of(frames: FrameTotals, metrics: MetricSet) -> dict[str, Floats]:

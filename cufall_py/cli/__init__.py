@@ -66,7 +66,7 @@ class Verb(click.Command):
 class Verbs(Verb, click.Group):
     """Verbs, each in the module of its name; a command line that begins with an option is `live`'s."""
 
-    NAMES = ("live", "record", "mark", "replay", "report", "compare", "metrics", "doctor", "verify", "demo")
+    NAMES = ("live", "record", "mark", "replay", "report", "compare", "attach", "metrics", "doctor", "verify", "demo")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = not args and not ctx.resilient_parsing  # as a shell asks what can come first

@@ -61,7 +61,7 @@ def _spread(words: list[str]) -> Iterator[str]:
     multiple=True,
     type=Texts(),
     metavar="CHANGE",
-    help="With fewer than three runs a side, the least change that counts as shown. [default: 1% and 0.3pp]",
+    help="With fewer than three runs a side, the least change that counts as shown. [default: 1.5% and 1pp]",
 )
 @option("--force", is_flag=True, help="Compare what differs in GPU, metric, samples or clocks, or has few samples.")
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

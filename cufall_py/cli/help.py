@@ -13,13 +13,15 @@ GROUPS = {
     ),
     "Output": (
         *("view", "width", "no_labels", "color", "no_flush", "force"),
-        *("csv_path", "as_json", "json_path", "markdown", "junit", "parquet", "html", "trace"),
+        *("csv_path", "as_json", "json_path", "markdown", "junit", "parquet", "html", "trace", "svg"),
     ),
-    "Recording": ("output", "warmup_sec", "cooldown_sec"),
+    "Recording": ("output", "record", "warmup_sec", "cooldown_sec"),
     "Ceiling": (
         *("ceiling", "model", "active_params", "weight_bytes", "kv_bytes"),
         *("batch", "context", "phase", "tp"),
     ),
+    "Servers": ("pid", "port", "roles", "api_key"),
+    "Load": ("drive", "requests", "prompt_tokens", "output_tokens", "model_name"),
     "Judging": ("require", "result", "annotate"),
     "Comparison": ("new", "fail_if", "min_effect"),
     "Hardware": ("device", "chip", "trigger", "sysclk_cycles", "buffer_samples", "hw_buffer_mb"),

@@ -154,16 +154,19 @@ def reading_of(
     """The recording as it is to be reported, with what the requirements need. Raises UsageError for one that cannot be
     asked of it."""
     from cufall_py.analysis.verdict_scopes import Judging
-    from cufall_py.judgements import check
+    from cufall_py.judgements import check, check_gpus
     from cufall_py.part import Part
     from cufall_py.report import Reading
     from cufall_py.resolve import Wanted
+    from cufall_py.served import logs
 
     names, verdicts = dict.fromkeys((*metrics_in(requirements), *also)), judging or Judging()
     chosen = (wanted or Wanted(()), devices, part or Part())
     reading = Reading(file, *chosen, say, also=tuple(names), judging=verdicts, groups=groups)
+    has_servers = any(requirement.of_server for requirement in requirements) and bool(logs(file))
     for requirement in requirements:
-        check(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
+        can_be = check_gpus if requirement.of_server and has_servers else check
+        can_be(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
     return reading
 
 
@@ -182,9 +185,12 @@ def judged(
 ) -> tuple[Report, list[Judgement]]:
     """Read it all, what is read also given to `on_rows` and `on_frames` (Reading.report), and judge it."""
     from cufall_py.judgements import judge
+    from cufall_py.served_judgements import judge_served
 
     report = reading.report(on_rows, on_frames)
-    return report, [j for requirement in requirements for j in judge(requirement, report.summary, reading.lacking)]
+    of_servers = judge_served(reading.path, [requirement for requirement in requirements if requirement.of_server])
+    found = ((r, of_servers.get(r) or judge(r, report.summary, reading.lacking)) for r in requirements)
+    return report, [judgement for _, those in found for judgement in those]
 
 
 def as_data(found: Found) -> list[dict[str, Any]]:
@@ -201,15 +207,17 @@ def markdown(found: Found) -> str:
 
 
 def tell(found: Found) -> None:
-    """The table of requirements, on stderr."""
+    """The table of requirements, on stderr, and what was judged of samples that are not all of one length."""
     from cufall_py.views import tables
-    from cufall_py.views.summary import requirements
+    from cufall_py.views.summary import requirements, thinned
 
     for report, judgements in found:
         if judgements:
             talk(f"{report.path}:" if len(found) > 1 else "")
             for line in tables.text(requirements(judgements)):
                 talk(line)
+            for line in thinned(report):
+                say(f"{report.path}: {line}")
 
 
 def annotate(mode: str, environ: Mapping[str, str], found: Found) -> None:
@@ -250,4 +258,4 @@ def _line(judgement: Judgement) -> str:
     from cufall_py.views.summary import judged_value
 
     told = judgement.why or f"it is {judged_value(judgement)}"
-    return f"{judgement.requirement.text} on GPU {judgement.gpu}: {told}"
+    return f"{judgement.requirement.text} on {judgement.subject}: {told}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -95,9 +95,9 @@ def trace_writer(reading: Reading, path: str) -> Iterator[Callable[[Rows], None]
 def _sampled_trace(reading: Reading, path: str, base_ns: int) -> Iterator[Callable[[Rows], None]]:
     from cufall_py.export.trace import Document, Sampled, slices
 
-    samples = Sampled(reading.opened, reading.spans, base_ns)
+    samples = Sampled(reading.opened, reading.spans, base_ns, bool(reading.keep))
     with _writing(path) as write:
-        document = Document(write, base_ns, {"not measured": -1})
+        document = Document(write, base_ns, _about(reading))
         document.add(slices(_regions(reading), base_ns))
         document.add(samples.begin())
         yield lambda rows: document.add(samples.add(rows))
@@ -113,7 +113,7 @@ def _binned_trace(reading: Reading, path: str, base_ns: int) -> Iterator[Callabl
     yield builder.add
     metrics, readings = (pyramid.levels[0] for pyramid in builder.pyramids())
     with _writing(path) as write:
-        document = Document(write, base_ns, {"not measured": -1, "bins, ns": builder.bin_ns})
+        document = Document(write, base_ns, {**_about(reading), "bins, ns": builder.bin_ns})
         document.add(slices(_regions(reading), base_ns))
         document.add(binned(reading.opened, metrics, readings, base_ns))
         document.end()
@@ -128,8 +128,7 @@ def _builder(reading: Reading, most_bins: int) -> Builder:
     from cufall_py.pyramid import Builder, bin_length_ns
 
     spans = reading.spans
-    period_ns = min((period for period in reading.outline.periods_ns if period > 0), default=0.0)
-    bin_ns = bin_length_ns(spans[-1][1] - spans[0][0], period_ns, most_bins)
+    bin_ns = bin_length_ns(spans[-1][1] - spans[0][0], _shortest_ns(reading), most_bins)
     return Builder([opened.metrics for opened in reading.opened], spans, bin_ns)
 
 
@@ -177,8 +176,33 @@ def _metrics(reading: Reading) -> int:
 def _values(reading: Reading) -> int:
     """How many values of a metric what is meant has, about."""
     length_ns = sum(end - start for start, end in reading.spans)
-    periods = [period for period in reading.outline.periods_ns if period > 0]
-    return sum(int(length_ns / period) for period in periods) * _metrics(reading)
+    at_most = int(length_ns / max(_shortest_ns(reading), 1))
+    return sum(min(at_most, count) for count in reading.outline.counts) * _metrics(reading)
+
+
+def _shortest_ns(reading: Reading) -> float:
+    """The shortest period that samples come in, 0 without any."""
+    return min((least for periods in reading.outline.periods if (least := _range(periods)[0])), default=0.0)
+
+
+def _range(periods: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Of a GPU's periods (Outline) the shortest and the longest."""
+    known = [period_ns for _, period_ns in periods if period_ns > 0]
+    return min(known, default=0.0), max(known, default=0.0)
+
+
+def _about(reading: Reading) -> dict[str, object]:
+    """What must be known to read the trace right."""
+    return {"not measured": -1, **({"thinned": line} if (line := _thinned(reading)) else {})}
+
+
+def _thinned(reading: Reading) -> str:
+    """What a person must know of samples that are not all of one length; empty if there is nothing."""
+    from cufall_py.keep import told
+
+    if not reading.keep:
+        return ""
+    return f"thinned ({told(reading.keep)}): older samples are longer, max is of those they are made of"
 
 
 def _regions(reading: Reading) -> dict[str, list[Region]]:
@@ -202,8 +226,8 @@ def _page(reading: Reading, builder: Builder, title: str) -> Page:
 
     metrics, readings = builder.pyramids()
     gpus = [
-        Gpu(f"g{opened.device.ordinal}", opened.device.name, period_ns)
-        for opened, period_ns in zip(reading.opened, reading.outline.periods_ns, strict=True)
+        Gpu(f"g{opened.device.ordinal}", opened.device.name, *_range(periods))
+        for opened, periods in zip(reading.opened, reading.outline.periods, strict=True)
     ]
     # one set for all: a metric that a GPU lacks reads NaN there
     sets = [opened.metrics.metrics for opened in reading.opened]
@@ -217,6 +241,7 @@ def _page(reading: Reading, builder: Builder, title: str) -> Page:
         begin_ns=reading.outline.start_ns,
         spans=reading.spans,
         regions=_regions(reading),
+        notes=[line] if (line := _thinned(reading)) else [],
         gaps=[Gap(g.gpu or 0, g.start_ns, g.end_ns, int(g.fields.get("samples", 0))) for g in _gaps(reading)],
     )
 

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from cufall_py.playback import Playback
     from cufall_py.recorder import Outcome, Wishes
     from cufall_py.requirements import Requirement
+    from cufall_py.resolve import Wanted
     from cufall_py.session import Session
 
 SETS = (("tensor", "sm", "gr", "dram"), ("tensor", "sm", "gr"), ("tensor",))
-"""What is recorded unless asked otherwise: the widest cheap set (docs/metrics.md), or the first that a chip has."""
+"""What is recorded unless asked otherwise, with what verdicts take besides: the widest cheap set (docs/metrics.md), or
+the first that a chip has."""
 SAMPLE_US = 1000
 DURATION, WARMUP, COOLDOWN = "--duration-sec", "--warmup-sec", "--cooldown-sec"
 
@@ -78,6 +80,12 @@ def _seconds(flag: str, help: str) -> Callable[[Any], Any]:
     help="The recording. [default: cufall-YYYYmmdd-HHMMSS.cufall in this folder]",
 )
 @option("--force", is_flag=True, help="Write over a file that is there.")
+@option(
+    "--keep",
+    default="",
+    metavar="SPAN@PERIOD,...",
+    help="Thin what gets old, as in 30m@full,24h@100ms,forever@1s. [default: forever@full]",
+)
 @_seconds(DURATION, "End after this many seconds, of a recording its own; 0: with the command, or at Ctrl-C.")
 @_seconds(WARMUP, "Let the region `command` begin so long after the command's start.")
 @_seconds(COOLDOWN, "Go on so long after the command's end.")
@@ -99,6 +107,7 @@ def _record(options: dict[str, Any], taken: dict[str, str], told: dict[str, Any]
     requirements = requirements_from(options["require"], groups_named(options))
     gate.check_asked(requirements, options)
     path = _output(options["output"], options["force"], options["source"])
+    _check_keep(options["keep"], path)
     check_places({"--junit": options["junit"]} if options["junit"] else {}, {**taken, options["result"]: RESULT})
     outcome = _recorded(path, requirements, options)
     told["path"] = str(path.absolute())
@@ -133,14 +142,16 @@ def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str
         source = begin(plan_from(options), progress.say)
         stack.callback(source.close)
         gate.check_recordable(requirements, source)
-        return _run(source, path, options["force"], wishes, progress)
+        return _run(source, path, options, wishes, progress)
 
 
-def _run(source: Session | Playback, path: Path, force: bool, wishes: Wishes, progress: Progress) -> Outcome:
+def _run(
+    source: Session | Playback, path: Path, options: dict[str, Any], wishes: Wishes, progress: Progress
+) -> Outcome:
     from cufall_py.recorder import Recorder, Signals
 
     signals = Signals(with_command=bool(wishes.command), leave=leave_at_once)
-    source.record(path, force)
+    source.record(path, options["force"], options["keep"])
     recorder = Recorder(source, wishes, signals, progress.say, lambda: progress.show(source.counts))
     outcome = recorder.run()
     progress.clear()
@@ -203,19 +214,23 @@ def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[b
     from cufall_py.session import Session
 
     failed: CufallError | None = None
-    for metrics in SETS if by_default else (plan.wanted.metrics,):
+    for wanted in _by_default(plan.wanted) if by_default else [plan.wanted]:
         try:
-            session = Session(
-                replace(plan, wanted=replace(plan.wanted, metrics=metrics)), say, process=process, asked=asked
-            )
+            session = Session(replace(plan, wanted=wanted), say, process=process, asked=asked)
         except (UsageError, Unsupported) as error:
             failed, process = failed or error, None
             continue
         if failed:
-            say(f"{failed}; recorded is {', '.join(metrics)}")
+            say(f"{failed}; recorded is {', '.join(wanted.asked)}")
         return session
     assert failed
     raise failed
+
+
+def _by_default(wanted: Wanted) -> list[Wanted]:
+    from cufall_py.presets import VERDICT_NAMES
+
+    return [replace(wanted, metrics=metrics).with_optional(VERDICT_NAMES) for metrics in SETS]
 
 
 def _output(asked: str, force: bool, source: str) -> Path:
@@ -226,6 +241,17 @@ def _output(asked: str, force: bool, source: str) -> Path:
     if is_read(str(path), source):
         raise UsageError(f"-o {path}: is what is played")
     return path
+
+
+def _check_keep(keep: str, path: Path) -> None:
+    """Raises UsageError for what `--keep` cannot be, or cannot be kept at this place."""
+    if not keep:
+        return
+    from cufall_py.keep import parse
+
+    parse(keep)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--keep: {path} is no file, and a recording is thinned by writing it anew")
 
 
 def _dated() -> Path:

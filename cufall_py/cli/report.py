@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
     from cufall_py.requirements import Requirement
+    from cufall_py.served import Served
 
     from .pages import HtmlPage
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 CHOOSING = ("devices", "metrics", "denominator", "no_denominator", "raw", "full_scale", "begin", "end", "region")
 """Options of `live` that say what of a recording is meant."""
+BAR = "▇"
 OUTPUTS = {"csv_path": "--csv", "markdown": "--markdown", "junit": "--junit", "parquet": "--parquet"}
 PAGES = {"html": "--html", "trace": "--trace"}
 NO_SAMPLES = "no samples in what was asked for"
@@ -99,7 +101,7 @@ def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any])
     readings = [_reading(file, options, requirements, question) for file in files]
     found = [_read(reading, options, requirements, question) for reading in readings]
     told["requirements"] += as_data(found)
-    _write(found, options, question)
+    _write(found, options, question, [_served(file, options) for file in files])
     tell(found)
     annotate(options["annotate"], os.environ, found)
     _end(found)
@@ -172,6 +174,14 @@ def _html_page(reading: Reading, options: dict[str, Any]) -> HtmlPage | None:
     return None
 
 
+def _served(file: str, options: dict[str, Any]) -> list[Served]:
+    """Its inference servers, if it was made by `attach`."""
+    from cufall_py.part import Part
+    from cufall_py.served import served
+
+    return served(file, part=Part(options["begin"], options["end"], options["region"]))
+
+
 def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:
     """Of what is made of samples alone."""
     from .pages import trace_writer
@@ -193,13 +203,16 @@ def _parquet_writer(path: str, reading: Reading) -> Iterator[Callable[[Any], Non
     with (
         writing(place),
         open(where, "wb", closefd=path != "-") as file,
-        ParquetWriter(file, reading.opened, reading.part) as writer,
+        ParquetWriter(file, reading.opened, reading.part, bool(reading.keep)) as writer,
     ):
         yield writer.write
 
 
-def _write(found: Found, options: dict[str, Any], question: Question | None) -> None:
+def _write(
+    found: Found, options: dict[str, Any], question: Question | None, servers: Sequence[Sequence[Served]]
+) -> None:
     from cufall_py.export.junit import junit
+    from cufall_py.export.served import with_servers
     from cufall_py.export.summary import csv_text, document
 
     texts: dict[str, Callable[[], str]] = {
@@ -216,14 +229,15 @@ def _write(found: Found, options: dict[str, Any], question: Question | None) -> 
             if options[name] == "-":
                 sys.stdout.write(text())
         if options["as_json"]:
-            told = ceiling.with_ceilings(document(found), [of for of, _ in found], question)
+            told = ceiling.with_ceilings(with_servers(document(found), servers), [of for of, _ in found], question)
             print(json.dumps(told, indent=1, allow_nan=False))
         if not taken:
-            print("\n".join(_text(found, question)))
+            print("\n".join(_text(found, question, servers)))
         sys.stdout.flush()
 
 
-def _text(found: Found, question: Question | None) -> Iterator[str]:
+def _text(found: Found, question: Question | None, servers: Sequence[Sequence[Served]]) -> Iterator[str]:
+    from cufall_py.views.served import as_text as served_text
     from cufall_py.views.summary import as_text
 
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
@@ -232,6 +246,9 @@ def _text(found: Found, question: Question | None) -> Iterator[str]:
         ascii_only = not takes(sys.stdout, "\u2026")
         yield from as_text(of, columns, ascii_only)
         yield from ceiling.lines(of, question, ascii_only)
+        if servers[k]:
+            yield ""
+            yield from served_text(servers[k], ascii_only or not takes(sys.stdout, BAR))
 
 
 def _without_samples(of: Report) -> str:

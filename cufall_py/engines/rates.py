@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,8 @@ class Latencies:
 class Interval:
     """Between two scrapes. What is not known is in none of the mappings; `unknown` has the reason, by quantity.
 
-    `seconds` is by the clock that is never set. `gauges`: where each stood before and after.
+    `seconds` is by the clock that is never set. `gauges`: where each stood before and after. `names`: the metric that
+    each quantity was read from.
     """
 
     engine: Engine
@@ -92,6 +93,7 @@ class Interval:
     moves: Mapping[str, Moves]
     unknown: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -193,7 +195,8 @@ def _interval(
         value = reading.values[quantity]
         rates[quantity] = Rate(float("nan"), gauges[quantity][1], value.name, value.moves)
     moves = {quantity: value.moves for quantity, value in reading.values.items()}
-    return Interval(reading.engine, last.when, reading.when, rates, latencies, gauges, moves, unknown, notes)
+    names = {quantity: value.name for quantity, value in reading.values.items()}
+    return Interval(reading.engine, last.when, reading.when, rates, latencies, gauges, moves, unknown, notes, names)
 
 
 def _gauges(last: Reading, reading: Reading) -> dict[str, tuple[float, float]]:

@@ -62,6 +62,11 @@ class CsvWriter:
                     ]
                 )
 
+    def write_figure(self, start_ns: int, name: str, value: float, source: str, metric: str) -> None:
+        """A row of what a server (`source`, its address) did from then on, read from its metric: of no GPU."""
+        mean_to_sample_us = (_value(value), *[""] * 6)
+        self._writer.writerow([iso_time(start_ns), start_ns, "", "", name, *mean_to_sample_us, source, metric, name])
+
 
 def iso_time(start_ns: int) -> str:
     """Local time with its offset, to the nanosecond."""

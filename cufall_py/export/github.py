@@ -13,7 +13,7 @@ def commands(path: str, judgements: Sequence[Judgement]) -> Iterator[str]:
     for judgement in judgements:
         if judgement.outcome != HELD:
             told = judgement.why or f"it is {judged_value(judgement)}, of {judgement.samples} samples"
-            message = f"{judgement.requirement.text} on GPU {judgement.gpu} of {path}: {told}"
+            message = f"{judgement.requirement.text} on {judgement.subject} of {path}: {told}"
             yield f"::error title={_property(f'cufall: {judgement.outcome}')}::{_data(message)}"
 
 

@@ -32,7 +32,7 @@ def _counts(judgements: Sequence[Judgement]) -> dict[str, str]:
 
 
 def _case(report: Report, judgement: Judgement) -> ET.Element:
-    name = f"{judgement.requirement.text} (GPU {judgement.gpu})"
+    name = f"{judgement.requirement.text} ({judgement.subject})"
     case = ET.Element("testcase", name=_fit(name), classname=_fit(f"cufall.{report.path}"), time="0")
     rests_on = f"{judgement.samples} samples, coverage {percent(judgement.coverage)}"
     told = judgement.why or f"{judgement.requirement.quantity} is {judged_value(judgement)}"

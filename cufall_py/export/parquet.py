@@ -23,15 +23,21 @@ class ParquetWriter:
     """Writes rows as they come to `file`. A context manager; `part`: the stretches whose whole samples are wanted.
 
     Columns: `gpu` (uint16), `start_ns`, `end_ns` (int64), a float32 a counter, `sm_mhz`, `power_w`, and a float64 a
-    metric, called `ratio.` and its label: the sample's own quotient, null where there is none.
+    metric, called `ratio.` and its label: the sample's own quotient, null where there is none. Of a recording that
+    was `thinned` also `ratio.`, the label and `.min` or `.max`: the extremes of the samples that a longer one is made
+    of.
     """
 
-    def __init__(self, file: BinaryIO, opened: Sequence[Opened], part: Sequence[Span] | None = None) -> None:
+    def __init__(
+        self, file: BinaryIO, opened: Sequence[Opened], part: Sequence[Span] | None = None, thinned: bool = False
+    ) -> None:
+        self._thinned = thinned
         self._opened, self._windows = opened, None if part is None else Windows(part)
         self._counters = list(dict.fromkeys(name for o in opened for name in o.metrics.counters))
         self._labels = [metric.label for metric in opened[0].metrics.metrics]
         numbers = [(name, pa.float32()) for name in (*self._counters, "sm_mhz", "power_w")]
-        ratios = [(f"ratio.{label}", pa.float64()) for label in self._labels]
+        ends = ("", ".min", ".max") if thinned else ("",)
+        ratios = [(f"ratio.{label}{end}", pa.float64()) for end in ends for label in self._labels]
         times = [("gpu", pa.uint16()), ("start_ns", pa.int64()), ("end_ns", pa.int64())]
         self._schema = pa.schema([*times, *numbers, *ratios])
         self._held: list[pa.RecordBatch] = []
@@ -70,6 +76,7 @@ class ParquetWriter:
             samples, sm_mhz, power_w = samples[inside], sm_mhz[inside], power_w[inside]
         opened = self._opened[rows.gpu]
         quotients = opened.metrics.quotients(samples.values, samples.end_ns - samples.start_ns)
+        extremes = samples.extremes(quotients) if self._thinned else ()
         values = dict(zip(opened.metrics.counters, samples.values.T, strict=True))
         nothing = np.full(len(samples), np.nan)
         numbers = [*(values.get(name, nothing) for name in self._counters), sm_mhz, power_w]
@@ -78,6 +85,10 @@ class ParquetWriter:
             pa.array(samples.start_ns),
             pa.array(samples.end_ns),
             *(pa.array(np.ascontiguousarray(column, np.float32), from_pandas=True) for column in numbers),
-            *(pa.array(np.ascontiguousarray(column), from_pandas=True) for column in quotients.T),
+            *(
+                pa.array(np.ascontiguousarray(column), from_pandas=True)
+                for of in (quotients, *extremes)
+                for column in of.T
+            ),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from cufall_py import __version__
@@ -17,6 +18,7 @@ from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import Scope
 from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.judgements import Judgement
+from cufall_py.keep import told
 from cufall_py.report import Report
 
 SCHEMA = 1
@@ -42,6 +44,8 @@ def _recording(report: Report, judgements: Sequence[Judgement]) -> dict[str, Any
         "versions": report.versions,
         "samples_read": summary.samples_read,
         "samples_behind": summary.behind,
+        "keep": told(report.keep) if report.keep else None,
+        "sample_lengths": [asdict(length) for length in summary.lengths],
         "spans_ns": [list(span) for span in summary.spans],
         "gpus": [_gpu(report, k) for k in range(len(report.opened))],
         "metrics": [_metric(report, k) for k in range(len(summary.metrics))],
@@ -76,7 +80,7 @@ def _group(report: Report, group: Group) -> dict[str, Any]:
 
 def _gpu(report: Report, k: int) -> dict[str, Any]:
     opened = report.opened[k]
-    period_ns = _number(report.summary.periods_ns[k])
+    period_ns = _number(_period_ns(report, k))
     return {**opened.device.to_json(), "source": opened.source, "sample_period_ns": period_ns}
 
 
@@ -166,6 +170,7 @@ def judged(judgement: Judgement) -> dict[str, Any]:
         "limit": requirement.limit,
         "region": judgement.region or None,
         "gpu": judgement.gpu,
+        "server": judgement.server or None,
         "outcome": judgement.outcome,
         "value": _number(judgement.value),
         "samples": judgement.samples,
@@ -201,10 +206,16 @@ def _csv_rows(report: Report) -> list[dict[str, Any]]:
 
 def _places(report: Report, scope: Scope) -> list[tuple[int | str, str, float, Row]]:
     gpus: list[tuple[int | str, str, float, Row]] = [
-        (opened.device.ordinal, opened.device.uuid, period_ns, row)
-        for opened, period_ns, row in zip(report.opened, report.summary.periods_ns, scope.rows, strict=True)
+        (opened.device.ordinal, opened.device.uuid, _period_ns(report, k), row)
+        for k, (opened, row) in enumerate(zip(report.opened, scope.rows, strict=True))
     ]
     return [*gpus, *([(ALL, "", math.nan, scope.group)] if scope.group else [])]
+
+
+def _period_ns(report: Report, k: int) -> float:
+    """The length of a GPU's samples; NaN where a recording was thinned and they are not all of one."""
+    mixed = report.keep and len(report.summary.lengths) > 1
+    return math.nan if mixed else report.summary.periods_ns[k]
 
 
 def _number(value: float) -> float | None:

@@ -74,11 +74,15 @@ class Counter:
 
 
 class Sampled:
-    """Every sample that lies in `spans`, of the metrics of `gpus`, and the readings beside it, as events."""
+    """Every sample that lies in `spans`, of the metrics of `gpus`, and the readings beside it, as events.
 
-    def __init__(self, gpus: Sequence[Opened], spans: Sequence[Span], base_ns: int) -> None:
-        self._sets, self._spans = [gpu.metrics for gpu in gpus], spans
-        self._tracks = [_Tracks(k, gpu.device, gpu.metrics, base_ns) for k, gpu in enumerate(gpus)]
+    Of a recording that was `thinned` also the greatest of the samples that a longer one is made of, in tracks of their
+    own.
+    """
+
+    def __init__(self, gpus: Sequence[Opened], spans: Sequence[Span], base_ns: int, thinned: bool = False) -> None:
+        self._sets, self._spans, self._thinned = [gpu.metrics for gpu in gpus], spans, thinned
+        self._tracks = [_Tracks(k, gpu.device, gpu.metrics, base_ns, greatest=thinned) for k, gpu in enumerate(gpus)]
         self._summed = [summed_counters(metrics) for metrics in self._sets]
 
     def begin(self) -> Iterator[str]:
@@ -92,6 +96,8 @@ class Sampled:
                 first = int(np.searchsorted(samples.end_ns, part.start_ns[0], side="right"))
                 told = np.stack([rows.sm_mhz, rows.power_w], axis=1)[first : first + len(part)]
                 quotients = self._sets[rows.gpu].quotients(part.values, part.end_ns - part.start_ns)
+                if self._thinned:
+                    quotients = np.concatenate([quotients, part.extremes(quotients)[1]], axis=1)
                 yield from self._tracks[rows.gpu].add(part.start_ns, part.end_ns, quotients, told)
 
     def end(self) -> Iterator[str]:

@@ -47,11 +47,13 @@ READING_UNITS = (("SM clock", "MHz"), ("power", "W"))
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as a person reads of it. `period_ns`: the period its samples come in."""
+    """One GPU as a person reads of it. `period_ns`: the period its samples come in; where there are several, the
+    shortest, and `longest_ns` the longest."""
 
     label: str
     name: str
     period_ns: float
+    longest_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ def _quantised(level: Level, metric: int, scale: float) -> NDArray[np.uint16]:
 def _facts(page: Page) -> list[str]:
     length_s = sum(end - start for start, end in page.spans) / 1e9
     finest = page.pyramid.levels[0].bin_ns
-    periods = sorted({gpu.period_ns for gpu in page.gpus if gpu.period_ns > 0})
+    periods = sorted({period for gpu in page.gpus for period in (gpu.period_ns, gpu.longest_ns) if period > 0})
     out = [f"{length_s:,.3f} s", _names(page.gpus), f"{int(page.pyramid.got.sum()):,} samples"]
     if periods:
         out.append(f"one every {_time(periods[0])}" + (f" to {_time(periods[-1])}" if len(periods) > 1 else ""))

@@ -9,7 +9,9 @@ from datetime import datetime, timezone
 from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import WHOLE, Scope
 from cufall_py.judgements import HELD, MISSED, NOT_MEASURABLE, Judgement
+from cufall_py.keep import told
 from cufall_py.metrics import Metric
+from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
 
 from . import groups, verdict
@@ -63,7 +65,7 @@ def headline(report: Report) -> str:
     """What was recorded, in a line."""
     summary = report.summary
     names = dict.fromkeys(opened.device.name for opened in report.opened)
-    periods = dict.fromkeys(_period(ns) for ns in summary.periods_ns if not math.isnan(ns))
+    periods = [_period(ns) for ns in _periods_ns(report)]
     gpus = f"{len(report.opened)} GPU{'s' if len(report.opened) != 1 else ''} ({', '.join(names)})"
     read = f"{summary.samples_read} samples read of {', '.join(periods)}" if periods else "no samples"
     if not summary.spans:
@@ -78,7 +80,7 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
         (
             f"{j.outcome}: {j.why}" if j.why else j.outcome,
             j.requirement.text,
-            f"g{j.gpu}",
+            j.server or f"g{j.gpu}",
             j.region or EVERYTHING,
             judged_value(j),
             str(j.samples),
@@ -91,6 +93,8 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
 
 def judged_value(judgement: Judgement) -> str:
     """The value as it is compared: a percent, seconds, or a plain number."""
+    if judgement.requirement.of_rate:
+        return f"{plain(judgement.value)}/s"
     if judgement.requirement.of_unit:
         return seconds(judgement.value)
     return plain(judgement.value) if judgement.plain else percent(judgement.value)
@@ -195,8 +199,31 @@ def _rows(report: Report) -> Iterator[tuple[tuple[str, str], Row]]:
             yield ((scope.name or EVERYTHING) if first else "", name), row
 
 
+def _periods_ns(report: Report) -> list[float]:
+    """The lengths of samples: by GPU, or where a recording was thinned all that there are."""
+    if report.keep:
+        return [length.period_ns for length in report.summary.lengths]
+    return list(dict.fromkeys(ns for ns in report.summary.periods_ns if not math.isnan(ns)))
+
+
+def thinned(report: Report) -> Iterator[str]:
+    """What it means for the figures that samples are not all of one length; nothing where they are."""
+    lengths = report.summary.lengths
+    if not report.keep or all(length.period_ns <= PERIODS_APART * report.opened[0].sample_ns for length in lengths):
+        return
+    shares = ", ".join(f"{_period(length.period_ns)} for {percent(length.time_share)}" for length in lengths)
+    yield (
+        f"thinned ({told(report.keep)}): samples of {shares} of the time. Means, min and max are those of all that was "
+        "sampled; percentiles, shares and times below a value are of samples of these lengths, each by its time, and a "
+        "longer one evens out what was in it"
+    )
+    if report.own_extremes:
+        yield f"{', '.join(report.own_extremes)}: min and max are of the longer samples, where it was thinned"
+
+
 def _notes(report: Report) -> Iterator[str]:
     """What a person must know to read the figures right."""
+    yield from thinned(report)
     group = report.summary.scopes[0].group
     if group and group.unlike_kinds:
         yield f"all: an average over unlike GPUs ({', '.join(group.unlike_kinds)})"

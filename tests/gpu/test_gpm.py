@@ -10,7 +10,7 @@ from cufall_py.sources.gpm import PERIOD_NS
 from .measure import Loads, Sampling, Wanted, Watched, Window, note, run, window
 
 pytestmark = pytest.mark.gpu
-KNOWN_TO_MS = 30
+KNOWN_TO_MS = 50
 """How well the time of a GPM sample is known (docs/gpm.md)."""
 GIVEN = ("tensor", "sm", "gr", "dram", "occupancy")
 ONE_TYPE = {"tensor.hmma": ("bf16", 8192), "tensor.imma": ("int8", 8192), "tensor.dmma": ("fp64", 8192)}

@@ -62,3 +62,15 @@ def test_a_share_of_time_is_that_of_a_long_launch(plain: Ncu, loads: Loads, name
     by_ncu = 100 * launch[counter] / (peak * launch[SM_ELAPSED])
     note(f"short name {name}", cufall=percent, ncu=by_ncu, plain=counter)
     assert abs(percent - by_ncu) < 2
+
+
+@pytest.mark.parametrize(
+    "load", [("bf16", 8192), ("bf16", 512), ("fp32", 2048)], ids=lambda load: f"{load[0]} {load[1]}"
+)
+def test_launches_are_those_that_were_made(loads: Loads, load: tuple[str, int]) -> None:
+    """Kernels of a graph count each, and each of these products is one kernel."""
+    with Sampling(wanted=Wanted(("launches",)), sample_us=1000) as sampling:
+        answer = loads.run(*load, 1.0)
+        counted = sum(sampling.over(answer).totals.values())
+    note(f"launches of {load}", counted=counted, made=answer["launches"])
+    assert counted == pytest.approx(answer["launches"], rel=0.01)

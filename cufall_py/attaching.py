@@ -1,0 +1,427 @@
+"""Attached to inference servers: their GPUs are sampled, their pages of metrics scraped, both recorded on one clock.
+
+The recording is all the memory that there is: every figure is made of it as it stands on disk by then, as `cufall
+report` makes it of the file afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import server_gpus
+from .background import BackgroundSession
+from .engines.events import ENGINE, SERVER, fields
+from .engines.rates import Interval, Rates
+from .engines.reading import Reading
+from .engines.scraper import Scraper
+from .engines.servers import Server, servers
+from .errors import CufallError, UsageError
+from .frames import Frame
+from .outline import REGION_BEGIN, REGION_END
+from .plan import Plan
+from .resolve import Wanted
+from .saying import Say
+from .scratch import folder
+from .sources import Opened
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .analysis.statistics import Statistics
+    from .analysis.verdict_windows import WindowVerdict
+    from .judgements import Judgement
+    from .report import Report
+    from .served import Served
+
+METRICS = ("tensor", "sm", "dram")
+SAMPLE_US = 10_000
+MOST_FRAMES = 1000
+"""Frames that wait for a reader; of more, the newest."""
+MOST_SAID = 1000
+SCRIPT = "script:"
+
+
+@dataclass(frozen=True)
+class Now:
+    """The newest of a server: `reading` None while it does not answer, `interval` since the scrape before, if known."""
+
+    server: Server
+    reading: Reading | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The newest frame, None before the first, and the newest of each server."""
+
+    frame: Frame | None
+    servers: tuple[Now, ...]
+
+
+class Attachment:
+    """Samples the GPUs of servers and scrapes their metrics until closed. Use as a context manager, from any thread.
+
+    `gpus`: the UUIDs of each server's GPUs, empty for those that no other has. `say`, called from a thread of this,
+    gets each line a person should read; `said` has the newest. `record`: the recording, which is written over; without
+    one it is in the temporary folder until this is forgotten. `on_frame` is given each frame, by that thread.
+
+    Raises as BackgroundSession does.
+    """
+
+    def __init__(
+        self,
+        to: Sequence[Server],
+        plan: Plan,
+        *,
+        gpus: Sequence[Sequence[str]] = (),
+        key: str = "",
+        record: str | Path = "",
+        say: Say = lambda line: None,
+        on_frame: Callable[[Frame], None] = lambda frame: None,
+    ) -> None:
+        self.servers, self._gpus = list(to), gpus or [()] * len(to)
+        self.said: deque[str] = deque(maxlen=MOST_SAID)
+        self._say, self._on_frame, self._owner = say, on_frame, os.getpid()
+        self._scrapers = [Scraper(server.url, key) for server in to]
+        self._rates = [Rates() for _ in to]
+        self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
+        self._newest: Frame | None = None
+        self._marks: SimpleQueue[Mark] = SimpleQueue()
+        self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
+        self.path = Path(record) if record else folder(self) / "attached.cufall"
+        self._session: BackgroundSession | None = None
+        session = BackgroundSession(
+            plan, self._tell, str(self.path), on_frame=self._take_frame, on_tick=self._take_readings
+        )
+        self._session, self.plan, self.opened = session, session.plan, list(session.opened)
+        self._write_servers(session)
+        for scraper in self._scrapers:
+            scraper.start()
+
+    def gpus_of(self, server: int) -> tuple[Opened, ...]:
+        """The GPUs of the server at this position: those named for it, or those that are no other's."""
+        named = [uuid for own in self._gpus for uuid in own]
+        own = self._gpus[server]
+        chosen = [o for o in self.opened if (o.device.uuid in own if own else o.device.uuid not in named)]
+        return tuple(chosen or self.opened)
+
+    def region(self, name: str, text: str = "") -> Region:
+        """Name the time within, also with `async with`. May nest and repeat, and be used from many threads.
+
+        Raises UsageError for an empty name.
+        """
+        if not name.strip():
+            raise UsageError("a region needs a name")
+        return Region(self._marks.put, name, text)
+
+    def latest(self) -> Latest:
+        """What came last of all; never waits."""
+        return Latest(self._newest, tuple(map(self._now, range(len(self.servers)))))
+
+    def frames(self) -> Frames:
+        """Frames from now on as they come, until the close: for `for` and for `async for`."""
+        frames = Frames(self._came, lambda: not self._open())
+        with self._came:
+            self._waiting.add(frames)
+        return frames
+
+    def summary(self, region: str = "", metric: str = METRICS[0], gpu: int | None = None) -> Statistics:
+        """The statistics of a metric over a region, or all: of the GPU with this CUDA ordinal, or of all together.
+
+        Raises UsageError for what there is not.
+        """
+        summary = self.report().summary
+        scope = summary.scope(region)
+        if scope is None:
+            raise UsageError(f"no region {region}; there are {_listed(s.name for s in summary.scopes if s.name)}")
+        if metric not in summary.metrics:
+            raise UsageError(f"{metric} is not sampled here; there are {_listed(summary.metrics)}")
+        row = scope.rows[self._position(gpu)] if gpu is not None else scope.group or scope.rows[0]
+        return row.metrics[summary.metrics.index(metric)]
+
+    def verdict(self, region: str = "", gpu: int | None = None) -> WindowVerdict:
+        """What a GPU (by CUDA ordinal; None: the first) was bound by in a region, or all. Raises UsageError."""
+        summary = self.report().summary
+        if region not in summary.verdicts:
+            raise UsageError(f"no region {region}; there are {_listed(s.name for s in summary.scopes if s.name)}")
+        return summary.verdicts[region][self._position(gpu)]
+
+    def served(self) -> list[Served]:
+        """Each server by running requests and by phase, so far."""
+        from .served import served
+
+        self.flush()
+        return served(self.path)
+
+    def require(self, *texts: str) -> list[Judgement]:
+        """Each requirement (docs/report.md), judged on what was measured so far. Raises UsageError for what is none."""
+        from .requirements import parse
+        from .served_judgements import judge_recording
+
+        wanted = [parse(text) for text in texts]
+        self.flush()
+        return judge_recording(self.path, wanted)
+
+    def report(self) -> Report:
+        """All that was measured so far, summed up as `cufall report` does."""
+        from .report import Reading as Whole
+
+        self.flush()
+        return Whole(self.path).report()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row a frame and GPU: its metrics, and what its server did between the scrapes around it, NaN if unknown."""
+        from .served_frames import table
+
+        self.flush()
+        return table(self.path)
+
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Copy the recording, as it is now. Raises CufallError if that cannot be, or is there without `force`."""
+        if Path(path).exists() and not force:
+            raise CufallError(f"{path} is there already; force=True overwrites it")
+        self.flush()
+        try:
+            shutil.copyfile(self.path, path)
+        except OSError as error:
+            raise CufallError(f"{path} cannot be written: {error.strerror}") from None
+
+    @property
+    def aio(self) -> Aio:
+        """The methods that take a while, to be awaited: `await s.aio(s.summary, "decode")`."""
+        return asyncio.to_thread
+
+    def flush(self) -> None:
+        """Wait until what was measured until now is in the recording."""
+        if self._open():
+            assert self._session
+            self._session.flush()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes: it was closed, or something ended it."""
+        return not self._open()
+
+    def end(self) -> None:
+        """Close it whatever the matter is; what went wrong is only said."""
+        try:
+            self.close()
+        except CufallError as error:
+            self._tell(str(error))
+
+    def close(self) -> None:
+        """End all of it; may be called more than once. Raises as BackgroundSession.close does."""
+        for scraper in self._scrapers:
+            scraper.close()
+        try:
+            assert self._session
+            self._session.close()
+        finally:
+            with self._came:
+                self._came.notify_all()
+
+    def lines(self) -> list[str]:
+        """After the close: what was measured and what it took, a line each for a person."""
+        assert self._session
+        try:
+            return self._session.summary()
+        except CufallError:
+            return []  # what ended it is raised by the close
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_owner():
+            self.end() if error else self.close()
+
+    async def __aenter__(self) -> Attachment:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    def _repr_html_(self) -> str:
+        from .views.served import as_html
+
+        return as_html(self.served())
+
+    def _is_owner(self) -> bool:
+        """Whether this is the process that attached, and no copy that it forked."""
+        return os.getpid() == self._owner
+
+    def _open(self) -> bool:
+        return self._is_owner() and self._session is not None and not self._session.ended
+
+    def _position(self, gpu: int | None) -> int:
+        there = [opened.device.ordinal for opened in self.opened]
+        if gpu is not None and gpu not in there:
+            raise UsageError(f"no GPU {gpu} is sampled here; there are {_listed(map(str, there))}")
+        return 0 if gpu is None else there.index(gpu)
+
+    def _now(self, k: int) -> Now:
+        taken = self._taken[k] if self._scrapers[k].newest else None
+        return Now(self.servers[k], *(taken or (None, None)))
+
+    def _write_servers(self, session: BackgroundSession) -> None:
+        for k, server in enumerate(self.servers):
+            gpus = [opened.device.ordinal for opened in self.gpus_of(k)]
+            session.mark(SERVER, time.time_ns(), server=k, url=server.url, role=server.role, gpus=gpus)
+
+    def _tell(self, line: str) -> None:
+        self.said.append(line)
+        self._say(line)
+
+    def _take_frame(self, frame: Frame) -> None:
+        self._on_frame(frame)
+        with self._came:
+            self._newest = frame
+            for frames in self._waiting:
+                frames.held.append(frame)
+            self._came.notify_all()
+
+    def _take_readings(self) -> None:
+        """Of the thread: regions, and what the scrapers have brought, go to the recording."""
+        if not self._session:
+            return
+        while not self._marks.empty():
+            kind, at_ns, told = self._marks.get()
+            self._session.mark(kind, at_ns, **told)
+        for k, scraper in enumerate(self._scrapers):
+            for line in scraper.unsaid():
+                self._tell(line)
+                self._session.mark("said", time.time_ns(), text=line)
+            for reading in scraper.take():
+                self._take_reading(k, reading)
+
+    def _take_reading(self, k: int, reading: Reading) -> None:
+        assert self._session
+        self._session.mark(ENGINE, reading.when.at_ns, server=k, **fields(reading))
+        interval = self._rates[k].add(reading)
+        self._taken[k] = reading, interval
+        for note in interval.notes if interval else ():
+            if note not in self.said:
+                self._tell(note)
+
+
+Aio = Callable[..., Any]
+Mark = tuple[str, int, dict[str, str]]
+"""Kind, time and fields of an event."""
+
+
+class Region:
+    """A stretch of a program's time, for `with` and `async with`; each entering is a time of its own.
+
+    Entering and leaving only put a mark where the session's thread finds it.
+    """
+
+    __slots__ = ("_begin", "_end", "_put")
+
+    def __init__(self, put: Callable[[Mark], None], name: str, text: str) -> None:
+        self._put, self._begin, self._end = put, {"name": name, "text": text}, {"name": name}
+
+    def __enter__(self) -> None:
+        self._put((REGION_BEGIN, time.time_ns(), self._begin))
+
+    def __exit__(self, *_: object) -> None:
+        self._put((REGION_END, time.time_ns(), self._end))
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+
+class Frames:
+    """Frames as they come, each once; the oldest are left out for a reader that lags MOST_FRAMES behind."""
+
+    def __init__(self, came: threading.Condition, over: Callable[[], bool]) -> None:
+        self._came, self._over = came, over
+        self.held: deque[Frame] = deque(maxlen=MOST_FRAMES)
+
+    def __iter__(self) -> Frames:
+        return self
+
+    def __next__(self) -> Frame:
+        with self._came:
+            while not self.held and not self._over():
+                self._came.wait(1.0)
+            if self.held:
+                return self.held.popleft()
+        raise StopIteration
+
+    def __aiter__(self) -> Frames:
+        return self
+
+    async def __anext__(self) -> Frame:
+        frame = await asyncio.to_thread(next, self, None)
+        if frame is None:
+            raise StopAsyncIteration
+        return frame
+
+
+def attach(
+    *urls: str,
+    pid: int | None = None,
+    port: int | None = None,
+    roles: Mapping[str, str] = {},
+    devices: str = "",
+    metrics: Sequence[str] = METRICS,
+    frame_us: int = 100_000,
+    sample_us: int = SAMPLE_US,
+    source: str = "auto",
+    key: str = "",
+    record: str | Path = "",
+    say: Say = lambda line: None,
+) -> Attachment:
+    """Attach to inference servers: at these addresses, of a process, on a port, or all that listen on this machine.
+
+    `devices`: their GPUs, as `--devices` has them; empty: those on which NVML lists processes of the servers. `roles`:
+    URL to prefill or decode. `key`: the API key that clients send. All else as the options of `cufall attach`.
+
+    Raises UsageError, and CufallError where no server or none of its GPUs is found.
+    """
+    wanted = Wanted((metrics,) if isinstance(metrics, str) else tuple(metrics))
+    plan = Plan(wanted=wanted, frame_us=frame_us, sample_us=min(sample_us, frame_us), source=source)
+    found = servers(urls, pid, port, roles)
+    gpus, plan = with_gpus(found, devices, plan, say)
+    return Attachment(found, plan, gpus=gpus, key=key, record=record, say=say)
+
+
+def with_gpus(
+    found: Sequence[Server],
+    devices: str,
+    plan: Plan,
+    say: Say = lambda line: None,
+    users: Callable[[], server_gpus.Users] = server_gpus.users,
+) -> tuple[list[list[str]], Plan]:
+    """The UUIDs of each server's GPUs, empty where they are named by `devices` alone, and the plan that samples them.
+
+    Scripted GPUs have no processes: all of them are meant. Raises CufallError where a server's are not known.
+    """
+    if devices or plan.source.startswith(SCRIPT):
+        return [[] for _ in found], replace(plan, devices=devices or "all")
+    gpus = server_gpus.gpus_of(found, say, users)
+    every = dict.fromkeys(uuid for own in gpus for uuid in own)
+    return gpus, replace(plan, devices=",".join(every))
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,419 @@
+"""`cufall attach`: inference servers beside their GPUs: drawn, recorded, judged, and, if asked, given a load."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from cufall_py.errors import CufallError, InvalidMeasurement, UsageError
+
+from . import STDOUT, Ended, Verb, end_in_order, say, talk, writing
+from .attach_view import Lines, Shown, csv_sink, screen_of
+from .charset import takes
+from .judging import OPTIONS as JUDGING, End, meaning_of, requirements_from, result_to, verdict
+from .live import LONGEST_S, _open_csv as open_csv, bad_duration
+from .options import SAMPLING, number, option, plan_from, with_options
+from .places import RESULT, check_places, writable, write_text
+from .playing import recording_of
+from .screen import Aside, Quit
+
+if TYPE_CHECKING:
+    from cufall_py.attaching import Attachment
+    from cufall_py.engines.drive import Driven, Work
+    from cufall_py.judgements import Judgement
+    from cufall_py.plan import Plan
+    from cufall_py.requirements import Requirement
+    from cufall_py.served import Served
+
+METRICS = ("tensor", "sm", "dram")
+SAMPLE_US = 10_000
+TICK_S = 0.05
+SETTLE_S = 1.5
+"""After a load so long is waited, so that a scrape of its end comes."""
+
+
+def _bad_number(flag: str, value: object) -> str:
+    return f"{flag} {value}: must be a whole number above 0"
+
+
+def _count(flag: str, default: int, metavar: str, help: str) -> Callable[[Any], Any]:
+    kind = number(int, lambda value: _bad_number(flag, value))
+    return option(flag, type=kind, default=default, show_default=bool(default), metavar=metavar, help=help)
+
+
+@click.command(cls=Verb)
+@click.argument("urls", nargs=-1, metavar="[URL ...]")
+@option(
+    "--pid",
+    type=number(int, lambda v: _bad_number("--pid", v)),
+    default=None,
+    metavar="PID",
+    help="The servers of this process and its children.",
+)
+@option(
+    "--port",
+    type=number(int, lambda v: _bad_number("--port", v)),
+    default=None,
+    metavar="N",
+    help="The server that listens on this port of this machine.",
+)
+@option(
+    "--as",
+    "roles",
+    multiple=True,
+    metavar="ROLE=URL",
+    help="A server and what it does, as in prefill=http://127.0.0.1:8001; may be repeated.",
+)
+@option("--api-key", default="", metavar="KEY", help="Sent as a bearer token to the servers that are named.")
+@option(
+    "--duration-sec",
+    type=number(float, bad_duration),
+    default=0.0,
+    metavar="S",
+    help="End after this many seconds; 0: at Ctrl-C, or with the load.",
+)
+@option("--record", default="", metavar="FILE", help="Keep the recording: samples and all that the servers said.")
+@option("--force", is_flag=True, help="Write over a recording that is there.")
+@option(
+    "--csv",
+    "csv_path",
+    default="",
+    metavar="FILE|-",
+    help="Frames and what servers said as CSV; - writes it in place of the view.",
+)
+@option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="At the end one JSON document on stdout, in place of view and tables (docs/attach.md).",
+)
+@option("--svg", default="", metavar="FILE", help="Figures against running requests as a picture.")
+@option("--color/--no-color", default=None, help="Colour the screen, which is coloured unless told not to be.")
+@option(
+    "--drive",
+    default="",
+    metavar="N,N,...",
+    help="Send a load to the server: so many streamed completions at once, one number after the other.",
+)
+@_count("--requests", 0, "N", "Requests of each number at once. [default: 4 for each at once]")
+@_count("--prompt-tokens", 512, "N", "Tokens of a prompt of the load.")
+@_count("--output-tokens", 128, "N", "Tokens that each request of the load asks for.")
+@option(
+    "--model-name", default="", metavar="NAME", help="The model that the load asks for. [default: the server's first]"
+)
+@with_options(*JUDGING)
+def attach(urls: tuple[str, ...], **options: Any) -> None:
+    """Inference servers beside their GPUs: tokens and tensor use, by running requests and by phase.
+
+    Without URL, --pid or --port: the servers with metrics that listen on this machine. Their GPUs are those on which
+    NVML lists their processes, unless --devices names them. Nothing is sent to a server but requests for its page of
+    metrics, once a second, unless --drive is given.
+    """
+    with result_to(options["result"], {options["record"]: "is where --record goes"}) as told:
+        _attach(urls, options, told)
+
+
+def _add_options_of_sampling(command: click.Command) -> None:
+    for decorate in SAMPLING:
+        decorate(command)
+    options = {param.name: param for param in command.params if isinstance(param, click.Option)}
+    for name, default in (("metrics", METRICS), ("sample_us", SAMPLE_US)):
+        options[name].default, options[name].show_default = default, True
+        options[name].help = (options[name].help or "").partition(" [default")[0]
+    options["source"].metavar = "auto|cupti|gpm|script:FILE"
+    options[
+        "source"
+    ].help = "Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had."
+    options["devices"].show_default = "those of the servers"
+
+
+_add_options_of_sampling(attach)
+
+
+def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
+    requirements = requirements_from(options["require"])
+    _check(options, requirements)
+    loads = _loads(options)
+    devices = "" if _is_default("devices") else options["devices"]
+    plan = plan_from({**options, "devices": "all"})
+    duration_s = _duration(options, plan)
+    with ExitStack() as stack:
+        file, aside = open_csv(options["csv_path"], "", stack), Aside()
+        attachment = stack.enter_context(_attached(urls, devices, plan, options, aside))
+        _check_judged(requirements, attachment)
+        shown = _view(attachment, options, aside)
+        sink = csv_sink(attachment, file, options["csv_path"]) if file else None
+        end_in_order()
+        end, driven = _follow(attachment, duration_s, shown, sink, loads, options)
+        failure = _closed(attachment)
+        for line in attachment.lines():
+            say(line)
+        judgements = _judge(attachment, requirements, told, options)
+        _write(attachment, driven, judgements, options)
+    _end(end, failure, judgements, told)
+
+
+def _is_default(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
+
+
+def _check(options: dict[str, Any], requirements: Sequence[Requirement]) -> None:
+    """What can be refused before anything is started."""
+    if recording_of(options["source"]):
+        raise UsageError(f"--source {options['source']}: is a recording; cufall report has the tables of one")
+    if options["as_json"] and options["csv_path"] == "-":
+        raise UsageError("--csv and --json cannot both go to stdout")
+    if (options["as_json"] or not options["csv_path"]) and not sys.stdout:
+        raise CufallError("stdout is closed, and what is measured goes there")
+    if options["record"] and not options["force"] and writable("--record", options["record"]).is_file():
+        raise UsageError(f"--record {options['record']}: is there already; --force writes over it")
+    places = {flag: options[flag[2:]] for flag in ("--record", "--svg") if options[flag[2:]]}
+    check_places(places, {options["result"]: RESULT, options["csv_path"].removeprefix("-"): "is where --csv goes"})
+    for requirement in requirements:
+        if requirement.metric and requirement.metric != "verdict" and requirement.metric not in options["metrics"]:
+            from cufall_py.requirements import pointed
+
+            told = f"{requirement.metric} is not sampled; --metric names it and the others"
+            raise pointed(requirement.text, 0, f"{told} ({', '.join(options['metrics'])})")
+
+
+def _check_judged(requirements: Sequence[Requirement], attachment: Attachment) -> None:
+    """Raises UsageError for a requirement on a GPU or metric that is not sampled."""
+    from cufall_py.judgements import check_gpus
+
+    ordinals, metrics = [o.device.ordinal for o in attachment.opened], attachment.opened[0].metrics.metrics
+    for requirement in requirements:
+        check_gpus(requirement, ordinals, metrics)
+
+
+def _duration(options: dict[str, Any], plan: Plan) -> float:
+    from cufall_py.plan import whole_frames
+
+    duration_s: float = options["duration_sec"]
+    if not 0 <= duration_s <= LONGEST_S:
+        raise UsageError(bad_duration(duration_s))
+    whole_frames(duration_s, plan)
+    return duration_s
+
+
+def _roles(words: Sequence[str]) -> Mapping[str, str]:
+    found = {}
+    for word in words:
+        role, is_there, url = word.partition("=")
+        if not is_there or role not in ("prefill", "decode") or not url:
+            raise UsageError(f"--as {word}: must be prefill=URL or decode=URL")
+        found[url] = role
+    return found
+
+
+@contextmanager
+def _attached(
+    urls: Sequence[str], devices: str, plan: Plan, options: dict[str, Any], aside: Aside
+) -> Iterator[Attachment]:
+    from cufall_py.attaching import Attachment, with_gpus
+    from cufall_py.engines.servers import servers
+
+    found = servers(urls, options["pid"], options["port"], _roles(options["roles"]))
+    gpus, plan = with_gpus(found, devices, plan, say)
+    for server in found:
+        say(f"attaching to {server.url}" + (f" ({server.role})" if server.role else ""))
+    attachment = Attachment(found, plan, gpus=gpus, key=options["api_key"], record=options["record"], say=aside)
+    try:
+        yield attachment
+    finally:
+        attachment.end()
+
+
+def _loads(options: dict[str, Any]) -> tuple[Sequence[int], Work] | None:
+    """What --drive sends, if it was given. Raises UsageError."""
+    from cufall_py.engines.drive import Work, levels
+
+    for flag in ("--requests", "--prompt-tokens", "--output-tokens"):
+        value = options[flag[2:].replace("-", "_")]
+        if value < (0 if flag == "--requests" else 1):
+            raise UsageError(_bad_number(flag, value))
+    if not options["drive"]:
+        return None
+    try:
+        at_once = levels(options["drive"])
+    except ValueError:
+        raise UsageError(f"--drive {options['drive']}: must be numbers of requests at once, as in 1,4,16,64") from None
+    return at_once, Work(
+        options["prompt_tokens"], options["output_tokens"], options["requests"], model=options["model_name"]
+    )
+
+
+def _view(attachment: Attachment, options: dict[str, Any], aside: Aside) -> AbstractContextManager[Shown | None]:
+    if options["as_json"] or options["csv_path"] == "-":
+        return nullcontext()
+    ascii_only = not takes(sys.stdout, "█·▇")
+    return screen_of(attachment, aside, options["color"], ascii_only) or nullcontext(Lines(attachment))
+
+
+def _follow(
+    attachment: Attachment,
+    duration_s: float,
+    view: AbstractContextManager[Shown | None],
+    sink: Callable[[Any], None] | None,
+    loads: tuple[Sequence[int], Work] | None,
+    options: dict[str, Any],
+) -> tuple[int, list[Driven]]:
+    """Until the duration, the load's end, a person's q, or a signal: the number of that, else 0; what the load gave."""
+    load = _Load(attachment, *loads, options["api_key"]) if loads else None
+    try:
+        with view as shown:
+            _loop(attachment, duration_s, shown, sink, load)
+    except Quit:
+        pass
+    except Ended as ended:
+        return ended.exit_code, load.stop() if load else []
+    return 0, load.stop() if load else []
+
+
+def _loop(
+    attachment: Attachment,
+    duration_s: float,
+    shown: Shown | None,
+    sink: Callable[[Any], None] | None,
+    load: _Load | None,
+) -> None:
+    from cufall_py.plan import whole_frames
+
+    frames, left = attachment.frames(), whole_frames(duration_s, attachment.plan)
+    if load:
+        load.start()
+    while not attachment.ended:
+        while frames.held:
+            frame = frames.held.popleft()
+            if sink:
+                sink(frame)
+            left -= 1
+            if left == 0:
+                return
+        if shown:
+            shown.tick()
+        if load and load.over():
+            return
+        time.sleep(TICK_S)
+
+
+class _Load:
+    """One number of requests at once after the other, in a thread; each is a region of the recording."""
+
+    def __init__(self, attachment: Attachment, at_once: Sequence[int], work: Work, key: str) -> None:
+        if len(attachment.servers) != 1:
+            raise UsageError("--drive sends to one server; name its URL")
+        self._attachment, self._at_once, self._work, self._key = attachment, at_once, work, key
+        self._stop, self._done, self._ended_s = threading.Event(), list[Any](), 0.0
+        self._failure: CufallError | None = None
+        self._thread = threading.Thread(target=self._run, name="cufall-drive", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def over(self) -> bool:
+        """Whether all was sent, and the scrape after it has come. Raises what kept it from being sent."""
+        if self._thread.is_alive():
+            return False
+        if self._failure:
+            raise self._failure
+        self._ended_s = self._ended_s or time.monotonic()
+        return time.monotonic() >= self._ended_s + SETTLE_S
+
+    def stop(self) -> list[Driven]:
+        """What came so far; what is under way is not waited for long."""
+        self._stop.set()
+        self._thread.join(1.0)
+        return self._done
+
+    def _run(self) -> None:
+        from cufall_py.engines.drive import drive
+
+        url = self._attachment.servers[0].url
+        try:
+            for at_once in self._at_once:
+                if self._stop.is_set():
+                    return
+                with self._attachment.region(f"drive-{at_once}", f"{at_once} requests at once"):
+                    self._done.append(drive(url, at_once, self._work, self._key, self._stop))
+        except CufallError as error:
+            self._failure = error
+
+
+def _closed(attachment: Attachment) -> CufallError | None:
+    try:
+        attachment.close()
+    except CufallError as error:
+        return error
+    return None
+
+
+def _judge(
+    attachment: Attachment, requirements: Sequence[Requirement], told: dict[str, Any], options: dict[str, Any]
+) -> list[Judgement]:
+    from cufall_py.export.summary import judged
+    from cufall_py.served_judgements import judge_recording
+    from cufall_py.views import tables
+    from cufall_py.views.summary import requirements as shown
+
+    if not requirements:
+        return []
+    found = judge_recording(attachment.path, requirements)
+    told["requirements"] += [{"file": options["record"], **judged(judgement)} for judgement in found]
+    for line in tables.text(shown(found)):
+        talk(line)
+    return found
+
+
+def _write(
+    attachment: Attachment, driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]
+) -> None:
+    """The tables, as text or as data, and the picture."""
+    from cufall_py.served import served
+
+    found = served(attachment.path)
+    if options["svg"]:
+        from cufall_py.views.served_plot import svg
+
+        write_text(options["svg"], svg(found))
+    with writing(STDOUT):
+        if options["as_json"]:
+            from cufall_py.export.served import document
+
+            print(json.dumps(document(found, judgements, driven), indent=1, allow_nan=False))
+        elif options["csv_path"] != "-":
+            print(*_text(found, driven), sep="\n")
+        sys.stdout.flush()
+
+
+def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
+    from cufall_py.views import tables
+    from cufall_py.views.driven import table
+    from cufall_py.views.served import as_text
+
+    ascii_only = not takes(sys.stdout, "▇…")
+    yield ""
+    yield from as_text(found, ascii_only)
+    if driven:
+        yield from ("", "the load, by the client's own clock")
+        yield from tables.text(table(driven), ascii_only)
+
+
+def _end(end: int, failure: CufallError | None, judgements: Sequence[Judgement], told: dict[str, Any]) -> None:
+    """The first that applies, top down, of the table of exit codes."""
+    if end:
+        raise End(end, meaning_of(end))
+    if failure and not isinstance(failure, InvalidMeasurement):
+        raise failure
+    code, why = verdict(judgements, [str(failure)] if failure else [])
+    if why:
+        say(f"{why} (exit {code})")
+    raise End(code, why or "done")

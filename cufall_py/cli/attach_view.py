@@ -1,0 +1,161 @@
+"""What `cufall attach` shows as it goes: a full screen, lines where there is none, rows of CSV."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from . import STDOUT, writing
+from .options import in_colour
+from .screen import Aside, Quit, Screen, full_screen, why_no_screen
+
+if TYPE_CHECKING:
+    from cufall_py.attaching import Attachment, Now
+    from cufall_py.frames import Frame
+
+GAP_S = 0.25
+
+
+class Shown(Protocol):
+    def tick(self) -> None:
+        """Show what is new; called many times a second."""
+
+
+class Lines:
+    """A line a server and second."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+        self._last_ns = [0] * len(attachment.servers)
+
+    def tick(self) -> None:
+        from cufall_py.views.served import line, percent
+        from cufall_py.views.waterfall import clock
+
+        latest = self._attachment.latest()
+        for k, now in enumerate(latest.servers):
+            if not now.reading or now.reading.when.at_ns == self._last_ns[k]:
+                continue
+            self._last_ns[k] = now.reading.when.at_ns
+            words = [clock(now.reading.when.at_ns), *([now.server.url] if len(latest.servers) > 1 else [])]
+            words.append(line(now.reading, now.interval))
+            for label, values in zip(*_gpus(self._attachment, k, latest.frame), strict=True):
+                shown = zip(_metrics(self._attachment), values, strict=True)
+                words.append(f"{label} " + " ".join(f"{name} {percent(value)}" for name, value in shown))
+            with writing(STDOUT):
+                print("  ".join(words), flush=True)
+
+
+def screen_of(
+    attachment: Attachment, aside: Aside, colour: bool | None, ascii_only: bool
+) -> AbstractContextManager[Shown] | None:
+    """A full screen, if the terminal can be one."""
+    if why_no_screen(sys.stdin, sys.stdout, os.environ):
+        return None
+    return _screen(attachment, aside, in_colour(colour, os.environ, True), ascii_only)
+
+
+@contextmanager
+def _screen(attachment: Attachment, aside: Aside, colour: bool, ascii_only: bool) -> Iterator[Shown]:
+    with aside.held():
+        with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
+            shown = AttachScreen(attachment, aside, on, colour, ascii_only)
+            yield shown
+        shown.leave_behind()
+
+
+class AttachScreen:
+    """Draws the newest, four times a second."""
+
+    def __init__(self, attachment: Attachment, aside: Aside, on: Screen, colour: bool, ascii_only: bool) -> None:
+        self._attachment, self._aside, self._screen = attachment, aside, on
+        self._colour, self._ascii_only = colour, ascii_only
+        self._drawn_s, self._size = 0.0, (0, 0)
+
+    def tick(self) -> None:
+        """Answer keys and draw, if it is time. Raises Quit."""
+        if "q" in self._screen.pressed():
+            raise Quit
+        now_s = time.monotonic()
+        if self._screen.stale or self._screen.size() != self._size or now_s >= self._drawn_s + GAP_S:
+            self._size, self._drawn_s = self._screen.size(), now_s
+            with writing(STDOUT):
+                self._screen.draw(self._picture(), "ascii" if self._ascii_only else sys.stdout.encoding)
+
+    def leave_behind(self) -> None:
+        with writing(STDOUT):
+            print(*(line.rstrip() for line in self._picture()), sep="\n", flush=True)
+
+    def _picture(self) -> list[str]:
+        from cufall_py.views.served_screen import Scene, screen
+        from cufall_py.views.styled import to_ansi
+
+        latest = self._attachment.latest()
+        blocks = [self._block(k, now, latest.frame) for k, now in enumerate(latest.servers)]
+        scene = Scene("attached", _metrics(self._attachment), blocks, self._aside.newest)
+        return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
+
+    def _block(self, k: int, now: Now, frame: Frame | None):  # type: ignore[no-untyped-def]
+        from cufall_py.views.served import line
+        from cufall_py.views.served_screen import Block
+
+        title = now.server.url + (f" ({now.server.role})" if now.server.role else "")
+        return Block(title, line(now.reading, now.interval), *_gpus(self._attachment, k, frame))
+
+
+def _metrics(attachment: Attachment) -> list[str]:
+    return [metric.label for metric in attachment.opened[0].metrics.metrics]
+
+
+def _gpus(attachment: Attachment, server: int, frame: Frame | None) -> tuple[list[str], list[list[float]]]:
+    """The labels of a server's GPUs, and of each the metrics in this frame; NaN before the first."""
+    gpus, metrics = attachment.gpus_of(server), len(attachment.opened[0].metrics.metrics)
+    nothing = [float("nan")] * metrics
+    values = [frame.mean[attachment.opened.index(gpu)].tolist() if frame else nothing for gpu in gpus]
+    return [gpu.label for gpu in gpus], values
+
+
+def csv_sink(attachment: Attachment, file: TextIO, path: str) -> Callable[[Frame], None]:
+    """Rows of each frame, and of each server where it has said something new."""
+    from cufall_py.export.csv import CsvWriter
+
+    place = STDOUT if path == "-" else path
+    with writing(place):
+        if file.seekable() and file is not sys.stdout:
+            file.truncate(0)
+        writer = CsvWriter(file, attachment.opened)
+    last_ns = [0] * len(attachment.servers)
+
+    def write(frame: Frame) -> None:
+        with writing(place):
+            writer.write(frame)
+            for k, now in enumerate(attachment.latest().servers):
+                if now.interval and now.interval.after.at_ns != last_ns[k]:
+                    last_ns[k] = now.interval.after.at_ns
+                    for name, value, metric in figures(now):
+                        writer.write_figure(now.interval.before.at_ns, name, value, now.server.url, metric)
+            file.flush()
+
+    return write
+
+
+def figures(now: Now) -> Iterator[tuple[str, float, str]]:
+    """Name, value and the metric that it is by, of what a server did between its last two scrapes."""
+    interval, reading = now.interval, now.reading
+    if not interval or not reading:
+        return
+    for name in ("running", "waiting", "cache_usage"):
+        if (value := reading.number(name)) is not None:
+            yield name, value, reading.values[name].name
+    for quantity in ("generation_tokens", "prompt_tokens"):
+        if rate := interval.per_s(quantity):
+            yield f"{quantity}_per_s", rate.per_s, rate.name
+    for quantity in ("ttft_s", "itl_s", "tpot_s"):
+        if found := interval.latencies.get(quantity):
+            yield quantity, found.mean_s, found.name
+    if (kept := interval.acceptance) is not None:
+        yield "acceptance", kept, "accepted over drafted tokens"

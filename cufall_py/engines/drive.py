@@ -1,0 +1,251 @@
+"""Load for an OpenAI-compatible server: so many streamed completions at once, timed by the client's own clock.
+
+Only the address that was given is ever asked: redirects are not followed, proxies of the environment are not used.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from cufall_py.errors import CufallError
+
+from .fetch import Endpoint, endpoint
+
+LIMIT_S = 120.0
+"""How long one piece of an answer may take."""
+TOKENS = range(100, 1100)
+"""Prompts are of these token numbers, which any vocabulary has; at random, so that no prefix is found in a cache."""
+MOST_SHOWN = 200
+
+
+class DriveProblem(CufallError):
+    """The server does not take the load: its text says why."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each request asks for; `requests` 0: `rounds` for each that runs at once. `model` empty: the server's
+    first."""
+
+    prompt_tokens: int = 512
+    output_tokens: int = 128
+    requests: int = 0
+    rounds: int = 4
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request: when it was sent and when each piece came, on the monotonic clock; how many tokens it says it made
+    and was given."""
+
+    sent_s: float
+    came_s: tuple[float, ...]
+    made: int
+    prompt: int
+
+    @property
+    def ttft_s(self) -> float:
+        return self.came_s[0] - self.sent_s
+
+    @property
+    def tpot_s(self) -> float:
+        """A token after the first; NaN for one token."""
+        return (self.came_s[-1] - self.came_s[0]) / (self.made - 1) if self.made > 1 else float("nan")
+
+
+@dataclass(frozen=True)
+class Driven:
+    """What came of one number at once. `begun_s`, `ended_s`: of all of it; `full`: from when each of them had its first
+    token until the first had no more to ask, so that all the time so many ran."""
+
+    concurrency: int
+    begun_s: float
+    ended_s: float
+    full: tuple[float, float]
+    asked: tuple[Asked, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.made for one in self.asked)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Over all of it, the ramps at both ends as well."""
+        return self.tokens / (self.ended_s - self.begun_s)
+
+    @property
+    def full_tokens_per_s(self) -> float:
+        """While so many ran; NaN if they never did."""
+        return self.between(*self.full)
+
+    def between(self, begin_s: float, end_s: float) -> float:
+        """Tokens a second that came between two moments; NaN for none."""
+        if end_s <= begin_s:
+            return float("nan")
+        tokens = 0.0
+        for one in self.asked:
+            came = np.array(one.came_s)
+            tokens += one.made / len(came) * int(((came > begin_s) & (came <= end_s)).sum())
+        return tokens / (end_s - begin_s)
+
+    def percentile_s(self, name: str, percent: float) -> float:
+        """Of `ttft_s` or `tpot_s`; NaN without any."""
+        values = np.array([getattr(one, name) for one in self.asked], np.float64)
+        known = values[np.isfinite(values)]
+        return float(np.percentile(known, percent)) if len(known) else float("nan")
+
+
+def drive(
+    url: str, concurrency: int, work: Work = Work(), key: str = "", stop: threading.Event | None = None
+) -> Driven:
+    """Send the work and wait for its end, or until `stop` is set. Raises UsageError for what is no address,
+    DriveProblem if no request was answered."""
+    where = endpoint(url, key)
+    model = work.model or first_model(where)
+    numbers = iter(range(work.requests or work.rounds * concurrency))
+    shared = _Shared(numbers, stop or threading.Event())
+    threads = [
+        threading.Thread(target=_work, args=(where, work, model, shared), name=f"cufall-drive-{k}", daemon=True)
+        for k in range(concurrency)
+    ]
+    begun_s = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ended_s = time.monotonic()
+    if not shared.asked:
+        raise DriveProblem(shared.problems[0] if shared.problems else f"{where.shown}: nothing was sent")
+    full = (max(shared.first_s, default=0.0), min(shared.idle_s)) if len(shared.first_s) == concurrency else (0.0, 0.0)
+    return Driven(concurrency, begun_s, ended_s, full, tuple(shared.asked), tuple(shared.problems))
+
+
+def first_model(where: Endpoint) -> str:
+    """What the server calls the first of its models. Raises DriveProblem."""
+    with closing(_connect(where)) as connection:
+        answer = _answer(where, connection, "GET", "/v1/models", None)
+        try:
+            return str(json.loads(answer.read())["data"][0]["id"])
+        except (ValueError, KeyError, IndexError, TypeError, OSError, http.client.HTTPException):
+            raise DriveProblem(f"{where.shown}/v1/models names no model; name it with --model-name") from None
+
+
+@dataclass
+class _Shared:
+    """What the threads take from, and put what came into."""
+
+    numbers: Iterator[int]
+    stop: threading.Event
+    asked: list[Asked] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    first_s: list[float] = field(default_factory=list)
+    idle_s: list[float] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self) -> int | None:
+        with self.lock:
+            return None if self.stop.is_set() or self.problems else next(self.numbers, None)
+
+
+def _work(where: Endpoint, work: Work, model: str, shared: _Shared) -> None:
+    """One after the other over one connection, until there is no more or one fails."""
+    with closing(_connect(where)) as connection:
+        for rounds in count():
+            number = shared.next()
+            if number is None:
+                break
+            try:
+                asked = _ask(where, connection, _body(work, model, number))
+            except DriveProblem as problem:
+                shared.problems.append(str(problem))
+                break
+            shared.asked.append(asked)
+            if not rounds:
+                shared.first_s.append(asked.came_s[0])
+    shared.idle_s.append(time.monotonic())
+
+
+def _body(work: Work, model: str, number: int) -> dict[str, Any]:
+    prompt = random.Random(number).choices(TOKENS, k=work.prompt_tokens)
+    return {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": work.output_tokens,
+        "min_tokens": work.output_tokens,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def _ask(where: Endpoint, connection: http.client.HTTPConnection, body: dict[str, Any]) -> Asked:
+    sent_s = time.monotonic()
+    answer = _answer(where, connection, "POST", "/v1/completions", body)
+    came, made, prompt = list[float](), 0, len(body["prompt"])
+    try:
+        for event in _events(answer):
+            usage = event.get("usage") or {}
+            made, prompt = int(usage.get("completion_tokens", made)), int(usage.get("prompt_tokens", prompt))
+            if event.get("choices"):
+                came.append(time.monotonic())
+    except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
+        raise DriveProblem(f"{where.shown}/v1/completions: the stream ended in the middle ({error})") from None
+    if not came:
+        raise DriveProblem(f"{where.shown}/v1/completions: an answer without a token")
+    return Asked(sent_s, tuple(came), made or len(came), prompt)
+
+
+def _events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    """Server-sent events up to the end of the body, so that the connection can be used again."""
+    for line in answer:
+        if line.startswith(b"data:") and (text := line[5:].strip()) != b"[DONE]":
+            yield json.loads(text)
+
+
+def _connect(where: Endpoint) -> http.client.HTTPConnection:
+    if where.secure:
+        context = ssl.create_default_context()
+        return http.client.HTTPSConnection(where.host, where.port, timeout=LIMIT_S, context=context)
+    return http.client.HTTPConnection(where.host, where.port, timeout=LIMIT_S)
+
+
+def _answer(
+    where: Endpoint, connection: http.client.HTTPConnection, method: str, path: str, body: dict[str, Any] | None
+) -> http.client.HTTPResponse:
+    headers = {"Content-Type": "application/json", **({"Authorization": where.login} if where.login else {})}
+    try:
+        connection.request(method, path, body=json.dumps(body) if body else None, headers=headers)
+        answer = connection.getresponse()
+        if answer.status == 200:
+            return answer
+        told = answer.read(MOST_SHOWN).decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        raise DriveProblem(f"{where.shown}{path}: no answer ({error or type(error).__name__})") from None
+    raise DriveProblem(f"{where.shown}{path}: the server refuses it, HTTP {answer.status}: {_line(told)}")
+
+
+def _line(text: str) -> str:
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split()) or "(no reason given)"
+
+
+def levels(text: str) -> Sequence[int]:
+    """`1,4,16,64` as numbers. Raises ValueError for what is none."""
+    found = [int(word) for word in text.split(",")]
+    if not all(0 < number <= 4096 for number in found):
+        raise ValueError(text)
+    return found

@@ -1,0 +1,100 @@
+"""Which servers are meant: by their addresses, a port or a process, or those that listen on this machine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cufall_py.errors import CufallError, UsageError
+
+from .fetch import EndpointProblem, endpoint
+from .find import Listener, behind, engines, listeners, ports_of
+from .page import NoMetrics
+from .scraper import scrape
+
+
+@dataclass(frozen=True)
+class Server:
+    """One inference server. `role`: prefill or decode, where somebody said so. `pids`: its processes, empty where they
+    may not be looked at; `here`: whether its address is one of this machine's."""
+
+    url: str
+    role: str = ""
+    pids: tuple[int, ...] = ()
+    here: bool = True
+
+
+def servers(urls: Sequence[str], pid: int | None, port: int | None, roles: Mapping[str, str]) -> list[Server]:
+    """Those that are named, or all that listen here if none is. `roles`: URL to role; each is a server, too.
+
+    Raises UsageError for what names none, CufallError where none is found.
+    """
+    named = dict.fromkeys([*urls, *roles])
+    if bool(named) + (pid is not None) + (port is not None) > 1:
+        raise UsageError("URL, --pid and --port each name the servers; one of them is enough")
+    if pid is not None:
+        return _of_process(pid)
+    if port is not None:
+        return [_of_port(port)]
+    if not named:
+        return _listening()
+    return [replace(at(url), role=roles.get(url, "")) for url in named]
+
+
+def at(url: str) -> Server:
+    """The server at an address, with its processes if it runs here. Raises UsageError for what is no address."""
+    where = endpoint(url)
+    here = is_here(where.host)
+    return Server(url, pids=behind(where.port) if here else (), here=here)
+
+
+def is_here(host: str) -> bool:
+    """Whether an address is one of this machine's: only those can be bound to."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return any(_can_be_bound(family, address) for family, *_, address in found)
+
+
+def _can_be_bound(family: int, address: tuple[object, ...]) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address[0], 0))
+        except OSError:
+            return False
+        return True
+
+
+def _of_port(port: int) -> Server:
+    there = [listener for listener in listeners() if listener.port == port]
+    return Server(there[0].url if there else f"http://127.0.0.1:{port}", pids=behind(port))
+
+
+def _of_process(pid: int) -> list[Server]:
+    """The ports of a process and its descendants that have an engine's metrics."""
+    ports = ports_of(pid)
+    found = [Server(listener.url, pids=behind(listener.port)) for listener in ports if _has_metrics(listener)]
+    if not found:
+        heard = f"it listens on {', '.join(str(one.port) for one in ports)}" if ports else "it listens on no port"
+        raise CufallError(f"process {pid} has no page of an engine's metrics ({heard}); name the address instead")
+    return found
+
+
+def _has_metrics(listener: Listener) -> bool:
+    try:
+        scrape(listener.url)
+    except (EndpointProblem, NoMetrics):
+        return False
+    return True
+
+
+def _listening() -> list[Server]:
+    found = [Server(one.listener.url, pids=one.pids) for one in engines()]
+    if not found:
+        raise CufallError(
+            "no inference server with metrics listens on this machine; name its address, as in cufall attach "
+            "http://127.0.0.1:8000"
+        )
+    return found

@@ -1,0 +1,192 @@
+"""What inference servers did beside what their GPUs did, from a recording of both: by concurrency and by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .analysis.concurrency import Row, by_concurrency
+from .analysis.phases import frame_shares, phase_means, phase_seconds
+from .analysis.scrapes import Scrapes
+from .engines.columns import columns
+from .engines.events import ENGINE, SERVER, reading
+from .engines.rates import Interval, Latencies, Rate, Rates
+from .engines.reading import Reading
+from .part import Part
+from .plan import Plan
+from .playback import Playback
+from .recording_reader import Recording
+from .spans import Span
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+FRAME_US = 100_000
+ROLES = ("prefill", "decode")
+
+
+@dataclass(frozen=True)
+class Log:
+    """What one server said. `gpus`: CUDA ordinals of those it computes on."""
+
+    url: str
+    role: str
+    gpus: tuple[int, ...]
+    intervals: tuple[Interval, ...] = ()
+
+    @property
+    def engine(self) -> str:
+        """As its newest page was read; empty if it never gave one."""
+        return f"{self.intervals[-1].engine.name} ({self.intervals[-1].engine.versions})" if self.intervals else ""
+
+    def within(self, spans: Sequence[Span]) -> Log:
+        """The same with the intervals that lie wholly in one of these stretches."""
+        kept = [i for i in self.intervals if any(a <= i.before.at_ns and i.after.at_ns <= b for a, b in spans)]
+        return replace(self, intervals=tuple(kept))
+
+
+@dataclass(frozen=True)
+class FrameTable:
+    """Frames of a recording: `start_ns`, `end_ns` (n,), `mean` (n, gpus, metrics), `covered_ns` (n, gpus).
+
+    `labels` are of metrics, `gpus` their CUDA ordinals.
+    """
+
+    labels: tuple[str, ...]
+    gpus: tuple[int, ...]
+    start_ns: Ints
+    end_ns: Ints
+    mean: Floats
+    covered_ns: Floats
+
+    def of(self, gpus: Sequence[int]) -> tuple[Floats, Floats]:
+        """(n, metrics) the mean over these GPUs, by covered time, and (n,) how much of all was covered."""
+        chosen = [k for k, gpu in enumerate(self.gpus) if gpu in gpus]
+        covered = self.covered_ns[:, chosen]
+        weights = np.where(np.isfinite(self.mean[:, chosen]), covered[:, :, None], 0.0)
+        totals = (np.nan_to_num(self.mean[:, chosen]) * weights).sum(axis=1)
+        whole = weights.sum(axis=1)
+        means: Floats = np.divide(totals, whole, out=np.full_like(totals, np.nan), where=whole > 0)
+        return means, covered.sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Served:
+    """One server beside its GPUs. `phase_s`: how long each phase lasted; `phase_means`: (metrics,) of its GPUs then."""
+
+    log: Log
+    labels: tuple[str, ...]
+    rows: tuple[Row, ...]
+    phase_s: Mapping[str, float]
+    phase_means: Mapping[str, Floats]
+
+
+def served(path: str | Path, plan: Plan | None = None, part: Part = Part()) -> list[Served]:
+    """Of each server of a recording; none of one that was made without any.
+
+    `plan`: GPUs, metrics and frames that are meant, by default what was recorded. Raises as Playback does.
+    """
+    found = logs(path)
+    if not found:
+        return []
+    frames, spans = frame_table(path, plan, part)
+    if part != Part():
+        found = [log.within(spans) for log in found]
+    return [beside(log, frames) for log in found]
+
+
+def beside(log: Log, frames: FrameTable) -> Served:
+    """The tables of one server."""
+    scrapes = columns(log.intervals)
+    values, covered_ns = frames.of(log.gpus)
+    rows = concurrency(log, frames, scrapes)
+    shares = phase_shares(log, frames)
+    lasted = phase_seconds(frames.start_ns, frames.end_ns, shares)
+    return Served(log, frames.labels, tuple(rows), lasted, phase_means(shares, values, covered_ns))
+
+
+def phase_shares(log: Log, frames: FrameTable) -> Floats:
+    """(n, 5) the share of each frame that is of each phase.
+
+    A server that does prefill alone has nothing running after a step, so that 0 there does not mean idle.
+    """
+    scrapes = columns(log.intervals)
+    if log.role == "prefill":
+        scrapes = replace(scrapes, running=np.full_like(scrapes.running, np.nan))
+    return frame_shares(frames.start_ns, frames.end_ns, scrapes)
+
+
+def concurrency(
+    log: Log, frames: FrameTable, scrapes: Scrapes, ranges: Sequence[tuple[int, int]] = (), gpu: int | None = None
+) -> list[Row]:
+    """By running requests, of the server's GPUs or of one of them."""
+    values, covered_ns = frames.of(log.gpus if gpu is None else (gpu,))
+    metrics = {label: values[:, k] for k, label in enumerate(frames.labels)}
+    return by_concurrency(frames.start_ns, frames.end_ns, metrics, covered_ns, scrapes, ranges)
+
+
+def logs(path: str | Path) -> list[Log]:
+    """The servers of a recording, in the order they were given; raises CufallError as Recording does."""
+    found: dict[int, Log] = {}
+    readings: dict[int, list[Reading]] = {}
+    for event in Recording(path).events():
+        place = event.fields.get("server")
+        if event.kind == SERVER and isinstance(place, int):
+            gpus = tuple(map(int, event.fields.get("gpus", ())))
+            found[place] = Log(str(event.fields.get("url", "")), str(event.fields.get("role", "")), gpus)
+        elif event.kind == ENGINE and isinstance(place, int) and (said := reading(event.start_ns, event.fields)):
+            readings.setdefault(place, []).append(said)
+    return [_with_readings(log, readings.get(k, [])) for k, log in sorted(found.items())]
+
+
+def _with_readings(log: Log, readings: Sequence[Reading]) -> Log:
+    """With what lies between them, and the role that the engine's labels tell, if nobody else told one."""
+    rates = Rates()
+    intervals = tuple(interval for said in readings if (interval := rates.add(said)))
+    labelled = frozenset.union(*(said.roles for said in readings)) & {*ROLES} if readings else frozenset()
+    return replace(log, intervals=intervals, role=log.role or (next(iter(labelled)) if len(labelled) == 1 else ""))
+
+
+def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part()) -> tuple[FrameTable, list[Span]]:
+    """Every frame of a recording, or of a part of it, and the stretches that they are of."""
+    recorded = Recording(path).plan
+    plan = plan or Plan(wanted=recorded.wanted, frame_us=max(recorded.frame_us, FRAME_US))
+    with Playback(path, plan, part=part) as playing:
+        frames = list(playing.frames())
+        labels = tuple(metric.label for metric in playing.opened[0].metrics.metrics)
+        gpus = tuple(opened.device.ordinal for opened in playing.opened)
+        spans = part.spans(playing.outline)
+    start_ns = np.array([frame.start_ns for frame in frames], np.int64)
+    mean = np.array([frame.mean for frame in frames]).reshape(-1, len(gpus), len(labels))
+    covered_ns = np.array([frame.covered_ns for frame in frames], np.float64).reshape(-1, len(gpus))
+    return FrameTable(labels, gpus, start_ns, start_ns + playing.plan.frame_ns, mean, covered_ns), spans
+
+
+def total(intervals: Sequence[Interval], quantity: str) -> Rate | None:
+    """The rate of a counter over all intervals in which it is known: the quotient of the sums."""
+    known = [(rate, i.seconds) for i in intervals if (rate := i.rates.get(quantity)) and np.isfinite(rate.amount)]
+    if not known:
+        return None
+    amount, seconds = sum(rate.amount for rate, _ in known), sum(length for _, length in known)
+    return Rate(amount, amount / seconds, known[-1][0].name, known[-1][0].moves)
+
+
+def latency(intervals: Sequence[Interval], quantity: str) -> Latencies | None:
+    """What a histogram took in over all intervals, with percentiles where its buckets stayed the same."""
+    found = [i.latencies[quantity] for i in intervals if quantity in i.latencies]
+    if not found:
+        return None
+    same = len({one.bounds for one in found}) == 1
+    at_most = np.sum([one.at_most for one in found], axis=0) if same else ()
+    count, total_s = sum(one.count for one in found), sum(one.total_s for one in found)
+    return Latencies(count, total_s, found[-1].name, found[-1].bounds if same else (), tuple(map(float, at_most)))
+
+
+def gauge(intervals: Sequence[Interval], quantity: str) -> float:
+    """The mean of a gauge over the intervals in which it is known, weighted by their length; NaN without any."""
+    known = [(sum(i.gauges[quantity]) / 2, i.seconds) for i in intervals if quantity in i.gauges]
+    seconds = sum(length for _, length in known)
+    return sum(value * length for value, length in known) / seconds if seconds else float("nan")

@@ -1,0 +1,129 @@
+"""Requirements judged on a recording that may have inference servers: what those said, besides what the GPUs did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .analysis.concurrency import Mean, Row
+from .engines.columns import columns
+from .errors import UsageError
+from .judgements import HELD, LEAST_SAMPLES, MISSED, NOT_MEASURABLE, Judgement, check, judge
+from .outline import Region
+from .plan import Plan
+from .recording_reader import Recording
+from .report import Reading
+from .requirements import OPERATORS, VERDICT, Requirement, pointed
+from .resolve import Wanted
+from .served import FrameTable, Log, concurrency, frame_table, logs
+
+LEAST_INTERVALS = 3
+"""With fewer intervals between scrapes nothing is judged of a server."""
+
+
+def judge_recording(path: Path, requirements: Sequence[Requirement]) -> list[Judgement]:
+    """Each on each GPU or server that it selects. Raises UsageError for what cannot be asked of the recording."""
+    plain = [requirement for requirement in requirements if not requirement.of_server]
+    also = dict.fromkeys(r.metric for r in plain if r.metric not in ("", VERDICT))
+    reading = Reading(path, Wanted(()), also=tuple(also))
+    for requirement in plain:
+        check(requirement, [o.device.ordinal for o in reading.opened], reading.opened[0].metrics.metrics)
+    summary = reading.report().summary if plain else None
+    found = {r: judge(r, summary, reading.lacking) for r in plain if summary}
+    found |= judge_served(path, [r for r in requirements if r.of_server])
+    return [judgement for requirement in requirements for judgement in found[requirement]]
+
+
+def judge_served(path: str | Path, requirements: Sequence[Requirement]) -> dict[Requirement, list[Judgement]]:
+    """Those that take what a server said. Raises UsageError where there is none in the recording."""
+    if not requirements:
+        return {}
+    servers = logs(path)
+    if not servers:
+        check(requirements[0], (), ())
+    metrics = tuple(dict.fromkeys(requirement.metric for requirement in requirements if requirement.metric))
+    wanted = Wanted(metrics) if metrics else Recording(path).plan.wanted
+    frames, _ = frame_table(path, Plan(wanted=wanted))
+    regions = Recording(path).regions()
+    return {r: _judged(r, servers, frames, regions.get(r.region or "", ())) for r in requirements}
+
+
+def _judged(
+    requirement: Requirement, servers: Sequence[Log], frames: FrameTable, times: Sequence[Region]
+) -> list[Judgement]:
+    for gpu in requirement.gpus or ():
+        if gpu not in frames.gpus:
+            there = ", ".join(map(str, frames.gpus))
+            raise pointed(requirement.text, requirement.text.find("gpu"), f"no GPU {gpu}; there are {there}")
+    chosen = [log for log in servers if requirement.gpus is None or {*log.gpus} & {*requirement.gpus}]
+    if not chosen:
+        raise UsageError(f"--require {requirement.text}: no server has these GPUs")
+    if requirement.metric:
+        return [
+            _of_gpu(requirement, log, frames, gpu)
+            for log in chosen
+            for gpu in log.gpus
+            if requirement.gpus is None or gpu in requirement.gpus
+        ]
+    return [_of_server(requirement, log, frames, times) for log in chosen]
+
+
+def _of_gpu(requirement: Requirement, log: Log, frames: FrameTable, gpu: int) -> Judgement:
+    """The mean of a metric while so many requests ran."""
+    rows = _rows(requirement, log, frames, gpu)
+    mean = rows[0].metrics[requirement.metric] if rows else Mean(math.nan, math.nan, math.nan, 0)
+    why = f"{mean.count} whole frames, at least {LEAST_SAMPLES} are needed" if mean.count < LEAST_SAMPLES else ""
+    return _outcome(requirement, gpu, _name(requirement), mean.value, mean.count, why)
+
+
+def _of_server(requirement: Requirement, log: Log, frames: FrameTable, times: Sequence[Region]) -> Judgement:
+    """Tokens a second, over all or the region or while so many requests ran."""
+    gpu = log.gpus[0] if log.gpus else 0
+    if requirement.region is not None:
+        if not times:
+            why = f"region {requirement.region} never came"
+            return _outcome(requirement, gpu, requirement.region, math.nan, 0, why, log.url)
+        log = log.within([(region.start_ns, region.end_ns) for region in times])
+    value, count = _tokens_per_s(requirement, log, frames)
+    why = f"{count} intervals between scrapes, at least {LEAST_INTERVALS} are needed" if count < LEAST_INTERVALS else ""
+    return _outcome(requirement, gpu, _name(requirement), value, count, why, log.url)
+
+
+def _tokens_per_s(requirement: Requirement, log: Log, frames: FrameTable) -> tuple[float, int]:
+    """And of how many intervals that is."""
+    if requirement.running:
+        rows = _rows(requirement, log, frames)
+        mean: Mean | None = getattr(rows[0], requirement.statistic) if rows else None
+        return (mean.value, mean.count) if mean else (math.nan, 0)
+    scrapes = columns(log.intervals)
+    tokens = scrapes.generation if requirement.statistic.startswith("generation") else scrapes.prompt
+    seconds, known = (scrapes.end_ns - scrapes.start_ns) / 1e9, np.isfinite(tokens)
+    length_s = float(seconds[known].sum())
+    return float(tokens[known].sum()) / length_s if length_s else math.nan, int(known.sum())
+
+
+def _rows(requirement: Requirement, log: Log, frames: FrameTable, gpu: int | None = None) -> list[Row]:
+    assert requirement.running
+    return concurrency(log, frames, columns(log.intervals), [requirement.running], gpu)
+
+
+def _name(requirement: Requirement) -> str:
+    """What was judged, as a person reads it."""
+    if not requirement.running:
+        return requirement.region or ""
+    least, most = requirement.running
+    return f"running={least}" if least == most else f"running={least}-{most}"
+
+
+def _outcome(
+    requirement: Requirement, gpu: int, of: str, value: float, count: int, why: str, server: str = ""
+) -> Judgement:
+    if not why and math.isnan(value):
+        why = "no value"
+    if why:
+        return Judgement(requirement, gpu, NOT_MEASURABLE, math.nan, of, count, math.nan, why=why, server=server)
+    outcome = HELD if OPERATORS[requirement.operator](value, requirement.limit) else MISSED
+    return Judgement(requirement, gpu, outcome, value, of, count, math.nan, server=server)

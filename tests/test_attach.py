@@ -1,0 +1,343 @@
+"""`cufall attach` beside a server of its own, over real sockets, on scripted GPUs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cufall_py import Recording, attach
+from cufall_py.analysis.phases import PHASES
+from cufall_py.attaching import with_gpus
+from cufall_py.engines.servers import Server, at, is_here, servers
+from cufall_py.errors import CufallError, UsageError
+from cufall_py.plan import Plan
+from cufall_py.requirements import parse
+from cufall_py.served import Log, frame_table, logs, phase_shares
+from cufall_py.server_gpus import gpus_of
+from tests.scripted import command, cufall, script, soon, start
+from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure
+from tests.terminals import Terminal
+from tests.test_schemas import fits
+
+QUICK = ("--decode-us", "50000")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def attached(server: Running, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Driven by one and by four at once; its recording is `run.cufall` in the folder that it names last."""
+    folder = tmp_path_factory.mktemp("attached")
+    return cufall(
+        *("attach", server.url, "--source", script(folder, gpus=2), *QUICK),
+        *("--drive", "1,4", "--requests", "8", "--prompt-tokens", "100", "--output-tokens", "60"),
+        *("--record", str(folder / "run.cufall"), "--json", "--svg", str(folder / "plot.svg")),
+        *("--require", "tokens_per_s[running=1-4] > 50", "--require", "tensor.mean[running=1-4,gpu=1] >= 49%"),
+        *("--require", "generation_tokens_per_s[running=99] > 1", "--result", str(folder / "result.json")),
+    )
+
+
+def test_the_document_is_what_its_schema_says(attached: subprocess.CompletedProcess[str]) -> None:
+    fits("attach", attached.stdout)
+    path = str(folder_of(attached) / "run.cufall")
+    fits("report", cufall("report", path, "--json").stdout)
+    fits("result", (folder_of(attached) / "result.json").read_text())
+
+
+def folder_of(attached: subprocess.CompletedProcess[str]) -> Path:
+    words = attached.args
+    return Path(words[words.index("--record") + 1]).parent
+
+
+def test_what_it_finds_is_one_document_with_engine_and_metric_of_each_figure(
+    attached: subprocess.CompletedProcess[str], server: Running
+) -> None:
+    found = json.loads(attached.stdout)
+    (one,) = found["servers"]
+    assert (one["url"], one["engine"], one["gpus"]) == (server.url, "vLLM", [0, 1])
+    made = one["generation_tokens_per_s"]
+    assert (made["engine"], made["metric"]) == ("vLLM", "vllm:generation_tokens_total")
+    assert one["running"]["metric"] == "vllm:num_requests_running"
+    assert one["cache_usage"] is None  # this server does not tell it
+
+
+def test_the_servers_tokens_are_those_that_the_client_got(attached: subprocess.CompletedProcess[str]) -> None:
+    found = json.loads(attached.stdout)
+    assert [load["tokens"] for load in found["load"]] == [8 * 60, 8 * 60]
+    tokens = sum(interval.rates["generation_tokens"].amount for interval in log_of(attached).intervals)
+    assert tokens == 2 * 8 * 60
+
+
+def log_of(attached: subprocess.CompletedProcess[str]) -> Log:
+    (log,) = logs(folder_of(attached) / "run.cufall")
+    return log
+
+
+def test_by_running_requests_gpus_and_tokens_stand_side_by_side(attached: subprocess.CompletedProcess[str]) -> None:
+    (one,) = json.loads(attached.stdout)["servers"]
+    rows = {row["least"]: row for row in one["by_running"]}
+    assert rows[1]["metrics"]["tensor"]["mean"] == pytest.approx(0.5)
+    assert 50 < rows[1]["generation_tokens_per_s"]["mean"] < 100  # a step takes 10 ms and more
+    assert rows[1]["itl_s"]["mean"] > 0.01
+
+
+def test_phases_add_up_to_the_time_there_is(attached: subprocess.CompletedProcess[str]) -> None:
+    (one,) = json.loads(attached.stdout)["servers"]
+    phases = one["by_phase"]
+    assert set(phases) == {"prefill", "decode", "mixed", "idle", "unsure"}
+    recorded = Recording(folder_of(attached) / "run.cufall").outline()
+    whole_s = (recorded.end_ns - recorded.start_ns) / 1e9
+    assert sum(phase["seconds"] for phase in phases.values()) == pytest.approx(whole_s, abs=0.25)
+    assert phases["decode"]["seconds"] + phases["mixed"]["seconds"] > 3
+
+
+def test_requirements_are_judged_of_servers_and_of_gpus(attached: subprocess.CompletedProcess[str]) -> None:
+    found = json.loads(attached.stdout)["requirements"]
+    assert [(j["outcome"], j["gpu"], bool(j["server"])) for j in found] == [
+        ("held", 0, True),
+        ("held", 1, False),
+        ("not measurable", 0, True),
+    ]
+    assert "0 intervals between scrapes, at least 3 are needed" in found[2]["why"]
+    assert attached.returncode == 4
+    told = json.loads((folder_of(attached) / "result.json").read_text())
+    assert (told["exit_code"], len(told["requirements"])) == (4, 3)
+
+
+def test_each_load_is_a_region_of_the_recording(attached: subprocess.CompletedProcess[str]) -> None:
+    regions = Recording(folder_of(attached) / "run.cufall").regions()
+    assert {*regions} == {"drive-1", "drive-4"}
+
+
+def test_a_report_of_the_recording_has_the_same_tables_and_requirements(
+    attached: subprocess.CompletedProcess[str],
+) -> None:
+    path = str(folder_of(attached) / "run.cufall")
+    ended = cufall("report", path, "--require", "tokens_per_s[drive-1] > 20")
+    assert "by running requests" in ended.stdout and "by phase" in ended.stdout
+    assert "vllm:generation_tokens_total" in ended.stdout
+    assert ended.returncode == 0, ended.stderr
+    (one,) = json.loads(cufall("report", path, "--json").stdout)["recordings"]
+    assert one["servers"] == json.loads(attached.stdout)["servers"]
+
+
+def test_a_recording_without_a_server_cannot_be_asked_for_its_figures(tmp_path: Path) -> None:
+    ended = cufall("record", "--source", script(tmp_path), "--duration-sec", "0.3", "-o", str(tmp_path / "a.cufall"))
+    assert ended.returncode == 0
+    for text in ("tokens_per_s > 1", "tensor.mean[running=16] > 1%"):
+        ended = cufall("report", str(tmp_path / "a.cufall"), "--require", text)
+        assert ended.returncode == 2
+        assert "this needs an inference server's own figures; cufall attach records them" in ended.stderr
+
+
+def test_the_plot_is_a_picture(attached: subprocess.CompletedProcess[str]) -> None:
+    text = (folder_of(attached) / "plot.svg").read_text()
+    assert text.startswith("<svg") and "generation tokens/s" in text and text.count("<circle") >= 2
+
+
+def test_lines_where_there_is_no_terminal_and_tables_at_the_end(server: Running, tmp_path: Path) -> None:
+    words = ("attach", "--port", str(server.port), "--source", script(tmp_path), *QUICK, "--duration-sec", "3")
+    ended = cufall(*words)
+    lines = [line for line in ended.stdout.splitlines() if re.match(r"\d\d:\d\d:\d\d", line)]
+    assert len(lines) in (2, 3, 4)
+    assert "vLLM  running 0  waiting 0" in lines[-1] and "tensor 50%" in lines[-1]
+    assert f"{server.url}: vLLM" in ended.stdout
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_terminal_shows_servers_and_their_gpus(server: Running, tmp_path: Path) -> None:
+    source = script(tmp_path, gpus=2)
+    with Terminal(command("attach", server.url, "--source", source, *QUICK), 100, 24) as terminal:
+        terminal.until(lambda text: re.search(r"^g1  tensor   50% █{6} ", text, re.MULTILINE))
+        text = terminal.sees("vLLM  running 0  waiting 0  gen 0 tok/s")
+        assert server.url in text and "q quit" in text
+        terminal.press("q")
+        assert terminal.ends() == 0
+        assert "by phase" in terminal.said
+
+
+def test_csv_has_frames_and_what_the_server_did(server: Running, tmp_path: Path) -> None:
+    words = ("attach", "--pid", str(server.pid), "--source", script(tmp_path), *QUICK, "--duration-sec", "3")
+    ended = cufall(*words, "--csv", "-")
+    rows = list(csv.DictReader(ended.stdout.splitlines()))
+    assert {row["gpu"] for row in rows} == {"0", ""}
+    figures = {row["metric"]: row for row in rows if not row["gpu"]}
+    assert float(figures["generation_tokens_per_s"]["mean"]) == 0
+    assert figures["generation_tokens_per_s"]["counters"] == "vllm:generation_tokens_total"
+    assert figures["running"]["source"] == server.url
+
+
+def test_an_interrupt_ends_it_with_its_tables(server: Running, tmp_path: Path) -> None:
+    process = start("attach", server.url, "--source", script(tmp_path), *QUICK, "--record", str(tmp_path / "a.cufall"))
+    assert process.stdout
+    process.stdout.readline()
+    time.sleep(1.2)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "by phase" in out
+    assert Recording(tmp_path / "a.cufall").whole
+
+
+def test_two_servers_with_roles_are_two_groups(server: Running, tmp_path: Path) -> None:
+    with serving(tmp_path, "--like", "sglang") as other:
+        ended = cufall(
+            *("attach", "--as", f"prefill={server.url}", "--as", f"decode={other.url}"),
+            *("--source", script(tmp_path), *QUICK, "--duration-sec", "2.5", "--json"),
+        )
+    found = json.loads(ended.stdout)["servers"]
+    assert [(one["url"], one["role"], one["engine"]) for one in found] == [
+        (server.url, "prefill", "vLLM"),
+        (other.url, "decode", "SGLang"),
+    ]
+
+
+def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
+    with serving(tmp_path) as gone:
+        pass
+    ended = cufall("attach", gone.url, "--source", script(tmp_path), *QUICK, "--duration-sec", "1.5")
+    assert ended.stderr.count("nothing listens there") == 1
+    assert "no page of metrics" in ended.stdout
+    assert ended.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--port 1 --pid 1", "one of them is enough"),
+        ("--as both=http://127.0.0.1:1", "must be prefill=URL or decode=URL"),
+        ("ftp://x", "an address is"),
+        ("http://127.0.0.1:1 --source run.cufall", "is a recording"),
+        ("http://127.0.0.1:1 --drive 1,x", "must be numbers of requests at once"),
+        ("http://127.0.0.1:1 --output-tokens 0", "--output-tokens 0: must be a whole number above 0"),
+        ("http://127.0.0.1:1 --json --csv -", "cannot both go to stdout"),
+        ("http://127.0.0.1:1 --require fma.mean>1%", "fma is not sampled"),
+        ("http://127.0.0.1:1 --require tensor.p50[running=1]>1%", "only tensor.mean is known"),
+        ("http://127.0.0.1:1 --require tokens_per_s>5%", "has a unit"),
+        ("http://127.0.0.1:1 --require tokens_per_s[running=20-12]>5", "must go up"),
+        ("http://127.0.0.1:1 --record /", "must be a file"),
+    ],
+)
+def test_what_cannot_be_meant_is_usage(words: str, told: str, tmp_path: Path) -> None:
+    with_source = [] if "--source" in words else ["--source", script(tmp_path)]
+    ended = cufall("attach", *words.split(), *with_source)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+    assert told in ended.stderr
+
+
+def test_a_process_without_an_engine_is_told(tmp_path: Path) -> None:
+    idle = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ended = cufall("attach", "--pid", str(idle.pid), "--source", script(tmp_path))
+    idle.communicate()
+    assert ended.returncode == 1
+    assert "has no page of an engine's metrics (it listens on no port)" in ended.stderr
+
+
+def test_a_load_that_is_refused_ends_it(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+
+    with page_server(answer(pages.vllm().text)) as server:
+        ended = cufall("attach", server.url, "--source", script(tmp_path), "--drive", "2")
+    assert ended.returncode == 1
+    assert "names no model; name it with --model-name" in ended.stderr
+
+
+# which servers, which GPUs -----------------------------------------------------------------------------
+
+
+def test_servers_of_addresses_ports_and_processes(server: Running) -> None:
+    (by_url,) = servers([server.url], None, None, {})
+    (by_port,) = servers([], None, server.port, {})
+    (by_pid,) = servers([], server.pid, None, {})
+    assert by_url == by_port == by_pid
+    assert server.pid in by_url.pids
+    assert server.url in [found.url for found in soon(lambda: servers([], None, None, {}))]
+
+
+def test_a_server_elsewhere_has_no_processes_here() -> None:
+    assert is_here("127.0.0.1") and is_here("localhost") and not is_here("192.0.2.1")
+    assert at("http://192.0.2.1:8000") == Server("http://192.0.2.1:8000", here=False)
+
+
+TWO = {"GPU-a": [1, 10], "GPU-b": [20], "GPU-c": []}
+
+
+def test_a_servers_gpus_are_those_that_list_its_processes() -> None:
+    both = [Server("http://a", pids=(9, 10)), Server("http://b", pids=(20, 1))]
+    assert gpus_of(both, list_users=lambda: TWO) == [["GPU-a"], ["GPU-a", "GPU-b"]]
+    gpus, plan = with_gpus(both, "", Plan(), users=lambda: TWO)
+    assert (gpus, plan.devices) == ([["GPU-a"], ["GPU-a", "GPU-b"]], "GPU-a,GPU-b")
+    assert with_gpus(both, "0,1", Plan(), users=lambda: TWO) == ([[], []], Plan(devices="0,1"))
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        (Server("http://a", pids=(7,)), "in a container NVML may have the host's numbers"),
+        (Server("http://a"), "no process behind http://a may be looked at"),
+        (Server("http://a", here=False), "http://a is no address of this machine"),
+    ],
+)
+def test_gpus_that_are_not_known_are_to_be_named(server: Server, told: str) -> None:
+    with pytest.raises(CufallError, match="--devices names them") as failed:
+        gpus_of([server], list_users=lambda: TWO)
+    assert told in str(failed.value)
+
+
+def test_the_only_gpu_is_taken_for_a_server_that_runs_here_and_that_is_said() -> None:
+    said: list[str] = []
+    assert gpus_of([Server("http://a", pids=(7,))], said.append, lambda: {"GPU-a": [3]}) == [["GPU-a"]]
+    assert "it is taken to be the only one here" in said[0]
+    with pytest.raises(CufallError, match="no address of this machine"):
+        gpus_of([Server("http://a", here=False)], said.append, lambda: {"GPU-a": [3]})
+
+
+# requirements -------------------------------------------------------------------------------------------
+
+
+def test_requirements_on_servers_are_read() -> None:
+    one = parse("tokens_per_s[running=12-20, gpu=0] >= 500")
+    assert (one.statistic, one.metric, one.running, one.gpus) == ("generation_tokens_per_s", "", (12, 20), (0,))
+    assert (one.limit, one.of_server) == (500.0, True)
+    assert parse("prompt_tokens_per_s > 1").of_server
+    assert parse("tensor.mean[running=16] > 1%").running == (16, 16)
+    assert not parse("tensor.mean > 1%").of_server
+    with pytest.raises(UsageError, match="without a region"):
+        parse("tokens_per_s[decode,running=1] > 1")
+
+
+# phases, against the server's own log ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("like", ["vllm", "sglang"])
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_phases_are_those_of_the_servers_own_log(like: str, role: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.cufall"
+    with (
+        serving(tmp_path, "--like", like, "--decode-ms", "20", "--prefill-us", "100") as server,
+        attach(server.url, roles={server.url: role}, source=script(tmp_path), record=path),
+    ):
+        if role == "prefill":
+            prefill_and_rest(server, 5.0, 200)
+        else:
+            decode_and_rest(server, 3.0, 250)
+    (log,) = logs(path)
+    frames, _ = frame_table(path)
+    called, true = phase_shares(log, frames), true_shares(server.steps(), frames.start_ns, frames.end_ns)
+    wrong, unsure = wrong_and_unsure(called, true)
+    assert (wrong < 0.05, unsure < 0.6) == (True, True), (called.mean(axis=0), true.mean(axis=0))
+    assert called[:, PHASES.index(role)].mean() > 0.2
