@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .analysis.evidence import INPUTS
-from .analysis.groups import Group, alike, grouped, positions
+from .analysis.groups import Group, found_or_named, grouped, positions
 from .analysis.summary import WHOLE, Subject, Summarizer, Summary
 from .analysis.verdict_scopes import FrameCodes, Judging, OnFrames, ScopeVerdicts
 from .analysis.verdict_windows import WindowVerdict
@@ -157,11 +157,8 @@ class Reading:
         return tuple(dict.fromkeys(label for picker in self._pickers for label in picker.without))
 
     def _grouped(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict]) -> list[Group]:
-        groups: Mapping[str, Sequence[int]] = self._groups or {}
-        if not groups:
-            found = alike([window.shares for window in windows], [window.means for window in windows])
-            groups = {f"auto-{k + 1}": gpus for k, gpus in enumerate(found)}
-        return grouped(codes, groups, self.judging.frame_ns)
+        shares, means = [window.shares for window in windows], [window.means for window in windows]
+        return grouped(codes, found_or_named(self._groups or {}, shares, means), self.judging.frame_ns)
 
     def _events(self) -> tuple[list[Event], list[Event], Span | None]:
         """Those of regions, NVML's reasons, and from when to when there were any."""

@@ -136,6 +136,13 @@ def test_a_verdict_can_be_required(run: Run) -> None:
     assert (ended.returncode, run.outcomes) == (3, ["held", "missed"])
 
 
+def test_a_group_can_be_named(run: Run) -> None:
+    groups = ("--group", "prefill=0", "--group", "decode=1")
+    ended = run(*groups, "--require", "tensor.mean[group=decode] >= 30%", *sleeping())
+    assert (ended.returncode, run.outcomes) == (3, ["missed"])
+    assert [found["gpu"] for found in run.told["requirements"]] == [1]
+
+
 def test_a_command_that_ends_before_its_region_begins_is_not_judged_by_what_came_before(run: Run) -> None:
     ended = run("--warmup-sec", "60", "--require", "tensor.mean > 1%", *sleeping())
     assert (ended.returncode, run.outcomes) == (4, ["not measurable"] * 2)
@@ -268,6 +275,9 @@ def test_a_stderr_that_is_gone_changes_nothing(run: Run) -> None:
         ("--devices 1 --require tensor.mean[gpu=0]>1%", "no GPU 0; there are 1"),
         ("--raw --require tensor.mean>30%", "tensor is a plain quotient here, no percent"),
         ("--junit {folder}/j.xml", "--junit needs a --require"),
+        ("--group a=0", "--group: names GPUs for a --require"),
+        ("--group auto --require coverage>1%", "--group auto: finds groups in a report"),
+        ("--group a=5 --require coverage[group=a]>1%", "no GPU 5; there are 0, 1"),
         ("--junit /nonexistent/j.xml --require coverage>1%", "--junit /nonexistent/j.xml: No such file"),
         ("--junit - --require coverage>1%", "--junit -: must be a file"),
         ("--junit {folder}/run.cufall --require coverage>1%", "is where -o goes"),

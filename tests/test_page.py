@@ -312,6 +312,13 @@ def test_each_region_is_a_cloud_of_its_shares(phases: chromium.Tab) -> None:
     assert phases.problems == []
 
 
+def test_clouds_and_tables_fit_a_phone(phases: chromium.Tab) -> None:
+    phases.size(*PHONE, touch=True)
+    phases.settle()
+    assert phases.run("document.documentElement.scrollWidth") <= PHONE[0]
+    assert phases.run("document.querySelector('.roofline canvas').getBoundingClientRect().width") > 200
+
+
 PAPER = "getComputedStyle(document.body).backgroundColor"
 
 

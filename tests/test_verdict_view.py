@@ -63,6 +63,38 @@ def test_a_terminal_shows_class_stripe_evidence_and_advice(tmp_path: Path) -> No
         assert terminal.is_as_before
 
 
+def test_a_terminal_tells_how_a_group_works_together(tmp_path: Path) -> None:
+    nothing = [{"ms": 1000}]
+    source = script(tmp_path, gpus=3, patterns=[nothing, COPY, nothing])
+    groups = ("--group", "pair=0-1", "--group", "rest=2")
+    words = command("--view", "verdict", "--source", source, "--decode-us", "50000", *groups)
+    with Terminal(words, 120, 24) as terminal:
+        text = terminal.sees("pair (g0, g1): all idle 0.0%, skew 100.0%, straggler g1 (alone at work 100.0%)")
+        assert "rest (g2): all idle 100.0%, skew 0.0%" in text
+        terminal.press("q")
+        assert terminal.ends() == 0
+
+
+@pytest.mark.parametrize(
+    "words, code, told",
+    [
+        (("--group", "a=0"), 2, "--group: is told with --view verdict"),
+        (("--view", "verdict", "--group", "a=0", "--group", "b=0"), 2, "--group b=0: GPU 0 is in a already"),
+        (("--view", "verdict", "--group", "a=0", "--duration-sec", "0.1"), 0, "--group: stdout is not a terminal"),
+    ],
+)
+def test_where_groups_cannot_be_told_that_is_said(tmp_path: Path, words: tuple[str, ...], code: int, told: str) -> None:
+    ended = cufall("--source", script(tmp_path, pattern=COPY), *words)
+    assert ended.returncode == code and told in ended.stderr
+
+
+def test_a_group_of_a_gpu_that_is_not_there_is_usage(tmp_path: Path) -> None:
+    words = command("--view", "verdict", "--source", script(tmp_path, pattern=COPY), "--group", "a=3")
+    with Terminal(words, 100, 24) as terminal:
+        assert terminal.ends() == 2
+        assert "--group a: no GPU 3; there are 0" in terminal.written.decode()
+
+
 def test_a_table_that_is_wrong_is_usage_before_anything_starts(tmp_path: Path) -> None:
     ended = cufall("demo", "--view", "verdict", "--verdict-table", str(tmp_path / "none"))
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -73,6 +73,13 @@ def alike(shares: Sequence[Mapping[str, float]], means: Sequence[Mapping[str, fl
     return groups
 
 
+def found_or_named(
+    groups: Mapping[str, Sequence[int]], shares: Sequence[Mapping[str, float]], means: Sequence[Mapping[str, float]]
+) -> Mapping[str, Sequence[int]]:
+    """These, or if there are none those that behave alike, as `auto-1`, `auto-2`, ..."""
+    return groups or {f"{AUTO}-{k + 1}": gpus for k, gpus in enumerate(alike(shares, means))}
+
+
 def _apart(one: Mapping[str, float], other: Mapping[str, float], *means: Mapping[str, float]) -> float:
     """The most that two GPUs differ in."""
     of_shares = [abs(one[name] - other[name]) for name in one]

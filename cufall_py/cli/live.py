@@ -22,7 +22,7 @@ from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
 from .screen import Aside, Quit, why_no_screen
-from .verdicts import OPTIONS as VERDICTS, judging_from
+from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from
 
 if TYPE_CHECKING:
     import subprocess
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cufall_py.plan import Plan
 
     from .timeline import Timeline
-    from .verdict_view import VerdictScreen
+    from .verdict_view import Groups, VerdictScreen
 
 VERDICT_LINES = "verdict lines"
 LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
@@ -71,7 +71,7 @@ def bad_duration(value: object) -> str:
     show_default=True,
     help="A line a frame; the last minutes on a full screen; or what each GPU is bound by.",
 )
-@with_options(*VERDICTS)
+@with_options(*VERDICTS, GROUPS)
 @option(
     "--color/--no-color",
     default=None,
@@ -98,12 +98,12 @@ def watch(options: dict[str, Any]) -> None:
     with ExitStack() as stack:
         begin = _source(options, stack)
         plan, judging = _plan(options), judging_from(options)
-        duration_s = _checked(options, plan)
+        duration_s, groups = _checked(options, plan), _groups(options)
         file = open_csv(options["csv_path"], named, stack)
         view, aside = _view(options, file), Aside()
         source = stack.enter_context(begin(plan, aside))
         sinks = _sinks(source, file, options, view, judging)
-        screen = _screen(view, source, aside, options, judging)
+        screen = _screen(view, source, aside, options, judging, groups)
         end_in_order()
         try:
             _show(source, duration_s, sinks, screen)
@@ -180,6 +180,13 @@ def _checked(options: dict[str, Any], plan: Plan) -> float:
     return duration_s
 
 
+def _groups(options: dict[str, Any]) -> Groups | None:
+    groups = groups_from(options)
+    if groups is not None and options["view"] != "verdict":
+        raise UsageError("--group: is told with --view verdict, and by a report of a recording")
+    return groups
+
+
 def open_csv(path: str, source: str, stack: ExitStack) -> TextIO | None:
     if not path:
         return None
@@ -207,6 +214,8 @@ def _view(options: dict[str, Any], file: TextIO | None) -> str:
     if view in ("", "waterfall") or not (why := why_no_screen(sys.stdin, sys.stdout, os.environ)):
         return view
     if view == "verdict":
+        if options["group"]:
+            say(f"--group: {why}; a report of a recording tells groups without one")
         return VERDICT_LINES
     say(f"--view timeline: {why}; this is the waterfall")
     return "waterfall"
@@ -278,7 +287,7 @@ def _width(bare: int, bands: int) -> int:
 
 
 def _screen(
-    view: str, source: FrameSource, aside: Aside, options: dict[str, Any], judging: Judging
+    view: str, source: FrameSource, aside: Aside, options: dict[str, Any], judging: Judging, groups: Groups | None
 ) -> AbstractContextManager[Timeline | VerdictScreen | None]:
     if view not in ("timeline", "verdict"):
         return nullcontext()
@@ -287,7 +296,7 @@ def _screen(
     if view == "verdict":
         from .verdict_view import verdicts
 
-        return verdicts(source, aside, colour, ascii_only, judging.table)
+        return verdicts(source, aside, colour, ascii_only, judging.table, groups)
     from .timeline import timeline
 
     length_s = source.length_s

@@ -25,6 +25,7 @@ from .options import SAMPLING, number, option, plan_from, with_options
 from .places import READ, RESULT, check_places, writable
 from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, source_of
 from .progress import Progress, size_of
+from .verdicts import NAMED_GROUPS, groups_named
 
 if TYPE_CHECKING:
     import subprocess
@@ -88,7 +89,7 @@ def _seconds(flag: str, help: str) -> Callable[[Any], Any]:
 @_seconds(DURATION, "End after this many seconds, of a recording its own; 0: with the command, or at Ctrl-C.")
 @_seconds(WARMUP, "Let the region `command` begin so long after the command's start.")
 @_seconds(COOLDOWN, "Go on so long after the command's end.")
-@with_options(*JUDGING)
+@with_options(*JUDGING, NAMED_GROUPS)
 @option("--junit", default="", metavar="FILE", help="The requirements as JUnit XML.")
 def record(**options: Any) -> None:
     """Record every sample: beside a command, for a while, or until Ctrl-C; and judge what was recorded.
@@ -103,7 +104,7 @@ def record(**options: Any) -> None:
 
 
 def _record(options: dict[str, Any], taken: dict[str, str], told: dict[str, Any]) -> None:
-    requirements = requirements_from(options["require"])
+    requirements = requirements_from(options["require"], groups_named(options))
     gate.check_asked(requirements, options)
     path = _output(options["output"], options["force"], options["source"])
     _check_keep(options["keep"], path)

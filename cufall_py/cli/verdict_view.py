@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cufall_py.analysis.decision_table import CLASSES, DecisionTable
+from cufall_py.analysis.groups import across, found_or_named, positions
 from cufall_py.analysis.recent import Recent
+from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.frames import Frame
+from cufall_py.views.groups import told
 from cufall_py.views.styled import to_ansi
 from cufall_py.views.verdict import row
 from cufall_py.views.verdict_screen import Scene, screen
@@ -18,6 +24,7 @@ from . import STDOUT, writing
 from .playing import FrameSource
 from .screen import Aside, Quit, Screen, full_screen
 
+Groups = Mapping[str, Sequence[int]]
 SHOWN_S = 10.0
 GAP_S, MOST_GAP_S = 0.25, 1.0
 LEAST_FRAMES, MOST_FRAMES = 2, 10_000
@@ -25,12 +32,19 @@ LEAST_FRAMES, MOST_FRAMES = 2, 10_000
 
 @contextmanager
 def verdicts(
-    source: FrameSource, aside: Aside, colour: bool, ascii_only: bool, table: DecisionTable
+    source: FrameSource,
+    aside: Aside,
+    colour: bool,
+    ascii_only: bool,
+    table: DecisionTable,
+    groups: Groups | None = None,
 ) -> Iterator[VerdictScreen]:
-    """Verdicts of these frames on stdout, for as long as this lasts."""
+    """Verdicts of these frames on stdout, for as long as this lasts, and what `groups`, by CUDA's numbers, come to:
+    those that behave alike if it is empty."""
+    at = None if groups is None else positions(groups, [opened.device.ordinal for opened in source.opened])
     with aside.held():
         with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
-            shown = VerdictScreen(source, aside, on, colour, ascii_only, table)
+            shown = VerdictScreen(source, aside, on, colour, ascii_only, table, at)
             yield shown
         shown.leave_behind()
 
@@ -39,11 +53,18 @@ class VerdictScreen:
     """Takes each frame with `add`; `tick` is to be called between them, many times a second."""
 
     def __init__(
-        self, source: FrameSource, aside: Aside, on: Screen, colour: bool, ascii_only: bool, table: DecisionTable
+        self,
+        source: FrameSource,
+        aside: Aside,
+        on: Screen,
+        colour: bool,
+        ascii_only: bool,
+        table: DecisionTable,
+        groups: Groups | None,
     ) -> None:
         self._source, self._aside, self._screen = source, aside, on
         self._colour, self._ascii_only = colour, ascii_only
-        self._recent = recent(source, SHOWN_S, table)
+        self._recent, self._groups = recent(source, SHOWN_S, table), groups
         self._drawn_s, self._fresh, self._size = 0.0, True, (0, 0)
 
     def add(self, frame: Frame) -> None:
@@ -70,9 +91,19 @@ class VerdictScreen:
     def _picture(self) -> list[str]:
         codes = self._recent.codes()
         seconds = len(codes) * self._source.plan.frame_ns / 1e9
-        gpus = [opened.label for opened in self._source.opened]
-        scene = Scene("verdicts", gpus, self._recent.windows(), codes, seconds, self._aside.newest)
+        gpus, windows = [opened.label for opened in self._source.opened], self._recent.windows()
+        groups = [*self._told(codes, windows, gpus)]
+        scene = Scene("verdicts", gpus, windows, codes, seconds, self._aside.newest, groups)
         return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
+
+    def _told(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict], gpus: Sequence[str]) -> Iterator[str]:
+        """A line a group."""
+        if self._groups is None:
+            return
+        shares, means = [window.shares for window in windows], [window.means for window in windows]
+        for name, of in found_or_named(self._groups, shares, means).items():
+            labels = [gpus[k] for k in of]
+            yield f"{name} ({', '.join(labels)}): {told(across(codes[:, [*of]]), labels)}"
 
 
 def line_sink(source: FrameSource, flush: bool, table: DecisionTable) -> Callable[[Frame], None]:

@@ -58,6 +58,24 @@ def groups_from(options: dict[str, Any]) -> dict[str, tuple[int, ...]] | None:
     return {} if AUTO in texts else named(texts)
 
 
+NAMED_GROUPS = option(
+    "--group",
+    multiple=True,
+    metavar="NAME=GPUS",
+    help="GPUs that a requirement can name as group=NAME, as decode=4-7; may be repeated.",
+)
+
+
+def groups_named(options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Those that requirements can name. Raises UsageError, also for what is named and not required anything of."""
+    groups = groups_from(options)
+    if groups == {}:
+        raise UsageError("--group auto: finds groups in a report; what is required names its own, as decode=4-7")
+    if groups and not options["require"]:
+        raise UsageError("--group: names GPUs for a --require, such as 'tensor.mean[group=decode] >= 5%'")
+    return groups or {}
+
+
 def judging_from(options: dict[str, Any]) -> Judging:
     """How verdicts are to be given. Raises UsageError."""
     from cufall_py.analysis.decision_table import TABLE, parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cufall_py.analysis.groups import Group
+from cufall_py.analysis.groups import Across, Group
 
 from .tables import MISSING, Table
 
@@ -25,12 +25,16 @@ def table(group: Group, labels: Sequence[str]) -> Table:
 
 def line(group: Group, labels: Sequence[str]) -> str:
     """`decode: all idle 3.1%, skew 12.0%, straggler g3 (alone at work 17.3%)`."""
-    found = group.across
+    return f"{group.name}: {told(group.across, [labels[position] for position in group.positions])}"
+
+
+def told(found: Across, labels: Sequence[str]) -> str:
+    """The same of a group whose GPUs are called so."""
     told = [f"all idle {_percent(found.all_idle)}", f"skew {_percent(found.skew)}"]
     if found.straggler >= 0:
-        who, alone = labels[group.positions[found.straggler]], float(found.alone[found.straggler])
+        who, alone = labels[found.straggler], float(found.alone[found.straggler])
         told.append(f"straggler {who} (alone at work {_percent(alone)})")
-    return f"{group.name}: {', '.join(told)}"
+    return ", ".join(told)
 
 
 def _lag(group: Group, k: int) -> str:

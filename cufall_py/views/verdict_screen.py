@@ -43,12 +43,15 @@ class Scene:
     codes: NDArray[np.int8]
     seconds: float
     message: str = ""
+    groups: Sequence[str] = ()
+    """A line a group."""
 
 
 def screen(scene: Scene, columns: int, lines: int, ascii_only: bool = False) -> list[Line]:
     """Exactly `lines` lines, each of exactly `columns` cells; of a GPU three, two or one, as there is room."""
     head: Line = [(f"{scene.title}, the last {scene.seconds:.3g} s", "bold")]
-    below = [[(scene.message, "warn")]] * (bool(scene.message) and lines >= 6)
+    below: list[Line] = [[(line, "")] for line in scene.groups] if lines >= 6 + len(scene.groups) else []
+    below += [[(scene.message, "warn")]] * (bool(scene.message) and lines >= 6)
     below += [_legend()] * (lines >= 8) + [[(FOOTER, "dim")]] * (lines >= 4)
     room = max(lines - 1 - len(below), 0)
     each = min(max(room // max(len(scene.gpus), 1), 1), 3)
