@@ -105,7 +105,7 @@ class Recording:
 
     def events(self) -> Iterator[Event]:
         """The events alone; counters are not even decompressed."""
-        for batch in self._batches(WITHOUT_COUNTERS):
+        for batch in _read_ahead(self._batches(WITHOUT_COUNTERS)):
             for at in _event_rows(batch):
                 yield self._event(batch, at)
 
