@@ -105,7 +105,7 @@ class Recording:
 
     def events(self) -> Iterator[Event]:
         """The events alone; counters are not even decompressed."""
-        for batch in self._batches(WITHOUT_COUNTERS):
+        for batch in _read_ahead(self._batches(WITHOUT_COUNTERS)):
             for at in _event_rows(batch):
                 yield self._event(batch, at)
 
@@ -224,7 +224,8 @@ def _head(path: Path) -> tuple[pa.Schema, dict[str, Any]]:
 def _check_times(batch: pa.RecordBatch, longest_ns: int) -> None:
     """Raises ArrowInvalid for a sample of a length that none has: what is made of it would be beyond all memory."""
     length_ns = numbers(batch.column("end_ns")) - numbers(batch.column("start_ns"))
-    if ((length_ns < 0) | (length_ns > longest_ns))[~valid(batch.column("event"))].any():
+    broken = (length_ns < 0) | (length_ns > longest_ns)
+    if broken.any() and broken[~valid(batch.column("event"))].any():
         raise pa.ArrowInvalid("times out of order")
 
 

@@ -35,7 +35,7 @@ class Report:
     """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut.
 
     `keep` is what it was thinned by, empty if it was not; `own_extremes` names the metrics of whose longer samples no
-    extremes were kept.
+    extremes were kept. `kinds` are those of its events.
     """
 
     path: str
@@ -47,6 +47,7 @@ class Report:
     groups: tuple[Group, ...] = ()
     keep: Keep = ()
     own_extremes: tuple[str, ...] = ()
+    kinds: frozenset[str] = frozenset()
 
 
 class Reading:
@@ -122,7 +123,7 @@ class Reading:
 
     def report(self, on_rows: Callable[[Rows], None] = lambda rows: None, on_frames: OnFrames | None = None) -> Report:
         """Read it all; each batch of samples is also given to `on_rows`, each verdict of a frame to `on_frames`."""
-        marks, reasons, recorded = self._events()
+        marks, reasons, recorded, kinds = self._events()
         named = {
             name: [(time.start_ns, time.end_ns) for time in times]
             for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
@@ -150,6 +151,7 @@ class Reading:
             tuple(groups),
             of.keep,
             self._own_extremes() if of.keep else (),
+            kinds,
         )
 
     def _own_extremes(self) -> tuple[str, ...]:
@@ -160,15 +162,16 @@ class Reading:
         shares, means = [window.shares for window in windows], [window.means for window in windows]
         return grouped(codes, found_or_named(self._groups or {}, shares, means), self.judging.frame_ns)
 
-    def _events(self) -> tuple[list[Event], list[Event], Span | None]:
-        """Those of regions, NVML's reasons, and from when to when there were any."""
-        marks, reasons, recorded = list[Event](), list[Event](), list[Span]()
+    def _events(self) -> tuple[list[Event], list[Event], Span | None, frozenset[str]]:
+        """Those of regions, NVML's reasons, from when to when there were any, and of which kinds they all are."""
+        marks, reasons, recorded, kinds = list[Event](), list[Event](), list[Span](), set[str]()
         for event in self._recording.events():
             begin_ns, end_ns = recorded[0] if recorded else (event.start_ns, event.end_ns)
             recorded = [(min(begin_ns, event.start_ns), max(end_ns, event.end_ns))]
             marks += [event] if event.kind in (REGION_BEGIN, REGION_END) else []
             reasons += [event] if event.kind == "reasons" else []
-        return marks, reasons, recorded[0] if recorded else None
+            kinds.add(event.kind)
+        return marks, reasons, recorded[0] if recorded else None, frozenset(kinds)
 
     def _subjects(self, reasons: Iterable[Event]) -> list[Subject]:
         throttled: dict[int | None, list[Event]] = {}

@@ -129,8 +129,9 @@ def _condition(condition: Condition, evidence: Evidence) -> _Row:
         else:
             holds, possible = span.most < edge, span.least < edge
             near, margin = edge / span.most, (edge - span.most) / margin_edge
-    near = np.where(holds, 1.0, np.clip(np.nan_to_num(near, nan=0.0), 0.0, 1.0))
-    return _Row(holds, possible, near, np.nan_to_num(margin, nan=1.0), _missing(condition, evidence, possible & ~holds))
+    near = np.where(holds, 1.0, np.fmin(np.fmax(near, 0.0), 1.0))  # not a number: 0
+    margin = np.where(np.isnan(margin), 1.0, margin)
+    return _Row(holds, possible, near, margin, _missing(condition, evidence, possible & ~holds))
 
 
 def _edges(condition: Condition, evidence: Evidence, value: Floats) -> tuple[Floats, Floats]:

@@ -23,6 +23,8 @@ class Windows:
         """(n,) nanoseconds of each that lie within; `start_ns` and `end_ns` (n,) are in order."""
         first = int(np.searchsorted(self._ends, start_ns[0], side="right"))
         last = int(np.searchsorted(self._starts, end_ns[-1], side="left"))
+        if last - first == 1 and self._starts[first] <= start_ns[0] and end_ns[-1] <= self._ends[first]:
+            return end_ns - start_ns  # all of them, as nearly always
         out = np.zeros(len(start_ns), np.int64)
         for begin, end in self.spans[first:last]:
             touched = slice(np.searchsorted(end_ns, begin, side="right"), np.searchsorted(start_ns, end, side="left"))

@@ -99,7 +99,7 @@ def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any])
     readings = [_reading(file, options, requirements, question) for file in files]
     found = [_read(reading, options, requirements, question) for reading in readings]
     told["requirements"] += as_data(found)
-    _write(found, options, question, [_served(file, options) for file in files])
+    _write(found, options, question, [_served(of, options) for of, _ in found])
     tell(found)
     annotate(options["annotate"], os.environ, found)
     _end(found)
@@ -174,12 +174,16 @@ def _html_page(reading: Reading, options: dict[str, Any]) -> HtmlPage | None:
     return None
 
 
-def _served(file: str, options: dict[str, Any]) -> list[Served]:
-    """Its inference servers, if it was made by `attach`."""
+def _served(of: Report, options: dict[str, Any]) -> list[Served]:
+    """Its inference servers, if it was made by `attach`; of others the file is not read again."""
+    from cufall_py.engines.events import SERVER
+
+    if SERVER not in of.kinds:
+        return []
     from cufall_py.part import Part
     from cufall_py.served import served
 
-    return served(file, part=Part(options["begin"], options["end"], options["region"]))
+    return served(of.path, part=Part(options["begin"], options["end"], options["region"]))
 
 
 def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:
