@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
+from cufall_py.analysis.advice import TEXT
 from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.recent import Recent
 from cufall_py.metrics import TIME, Metric
@@ -159,6 +160,40 @@ def test_every_screen_fits(gpus: int, columns: int, lines: int, ascii_only: bool
     assert len(texts) == lines and {cell_len(text) for text in texts} == {columns}
     if lines > gpus + 5 and columns > 20:
         assert sum(text.startswith("g") for text in texts) == gpus
+
+
+@pytest.mark.parametrize("columns", [60, 80, 132])
+def test_what_is_long_is_told_to_its_end(columns: int) -> None:
+    recent = Recent([GR], 1, 4)
+    recent.add(np.full((1, 1), 0.001), np.full((1, 1), 0.001), np.full(1, 50.0 * MS), 50 * MS)
+    said, group = " ".join(["what was said"] * 12), f"all ({', '.join(f'g{k}' for k in range(16))}): skew 3.0%"
+    scene = Scene("verdicts", ["g0"], recent.windows(), recent.codes(), 0.05, said, [group])
+    text = plain(screen(scene, columns, 40))
+    words = " ".join(text.split())
+    assert "…" not in text
+    assert all(told in words for told in (TEXT["idle"], said, group, *CLASSES))
+
+
+def test_where_there_is_no_room_the_end_is_marked() -> None:
+    recent = Recent([GR], 2, 4)
+    recent.add(np.full((2, 1), 0.001), np.full((2, 1), 0.001), np.full(2, 50.0 * MS), 50 * MS)
+    scene = Scene("verdicts", ["g0", "g1"], recent.windows(), recent.codes(), 0.05, "what was said " * 20)
+    texts = plain(screen(scene, 60, 10, ascii_only=True)).split("\n")
+    assert texts[3].split() == [
+        "nothing",
+        "runs",
+        "on",
+        "it:",
+        "look",
+        "at",
+        "what",
+        "should",
+        "give",
+        "it",
+        "work",
+        "~",
+    ]
+    assert sum(text.startswith("what was said") for text in texts) == 1 and texts[7].rstrip().endswith("said ~")
 
 
 @pytest.mark.parametrize(
