@@ -96,7 +96,7 @@ def _gpu(scene: Scene, k: int, columns: int, most: int) -> list[Line]:
     indent, rest = " " * (gpu_width + 1), besides(window)
     figures = "; ".join(filter(None, [evidence_text(window.verdict, window.means), rest and f"besides {rest}"]))
     told = wrapped(figures, columns, max(most - 2, min(most - 1, 1)), indent)
-    todo = wrapped(advice(window.verdict, window.missing), columns, most - 1 - len(told), indent)
+    todo = wrapped(advice(window.verdict, window.missing, window.means), columns, most - 1 - len(told), indent)
     return [first, *([(text, "")] for text in told), *([(text, "dim")] for text in todo)]
 
 
