@@ -257,6 +257,8 @@ def test_formats(quantization: dict[str, Any], size: float, kind: str) -> None:
         ),
         ({"layer_types": ["full_attention"]}, "its numbers are not of the kinds they must be"),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "its quantization bitsandbytes is not known"),
+        ({"torch_dtype": "float32"}, "its dtype is 'float32', which no ceiling is made of"),
+        ({"dtype": 5}, "its dtype is 5, which no ceiling is made of"),
         ({"quantization_config": {"quant_method": "awq"}}, "it has no group_size"),
     ],
 )

@@ -20,6 +20,7 @@ from cufall_py.plan import Plan
 from cufall_py.resolve import Wanted
 from cufall_py.samples import Samples
 from cufall_py.sources.script import ScriptProvider, parse
+from cufall_py.views.groups import told
 from tests.helpers import EPOCH, MS
 
 NAMES = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "launches", "pcie.rx")
@@ -100,6 +101,8 @@ def test_what_was_not_measured_of_one_is_left_out_for_all() -> None:
     codes = np.array([[0, 0], [5, 0], [9, 0], [1, 9]], np.int8)
     found = across(codes)
     assert (found.frames, found.all_idle, found.waiting.tolist()) == (2, 0.5, [0.5, 0.0])
+    assert found.measured == 0.5 and "of the 50.0% of frames in which each has a verdict" in told(found, ["g0", "g1"])
+    assert "each has a verdict" not in told(across(codes[:2]), ["g0", "g1"])
     nothing = across(np.full((4, 2), UNKNOWN, np.int8))
     assert nothing.frames == 0 and np.isnan(nothing.work).all() and nothing.straggler == -1
 

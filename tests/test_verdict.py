@@ -226,7 +226,8 @@ def test_a_table_can_move_an_edge() -> None:
         ('{"schema": 1, "rows": [{"class": "idle", "when": ["gr < nan"]}]}', "above 0"),
         ('{"schema": 1, "rows": [{"class": "idle", "when": ["gr >= largest_time"]}]}', "above 0"),
         ('{"schema": 1, "reachable": {"l2": 0.9}}', "no l2 in reachable"),
-        ('{"schema": 1, "reachable": {"memory": 2}}', "at most 1"),
+        ('{"schema": 1, "reachable": {"memory": 2}}', "from 0.01 to 1"),
+        ('{"schema": 1, "reachable": {"memory": 1e-320}}', "from 0.01 to 1"),
         ('{"schema": 1, "reachable": 1}', "must be an object"),
     ],
 )

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
+from cufall_py.analysis.advice import TEXT
 from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.recent import Recent
+from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.metrics import TIME, Metric
 from cufall_py.views.styled import plain
-from cufall_py.views.verdict import row, share_text
+from cufall_py.views.verdict import advices, row, share_text
 from cufall_py.views.verdict_screen import Scene, screen, stripe
 from tests.recordings import working
 from tests.scripted import command, cufall, script
@@ -161,6 +163,40 @@ def test_every_screen_fits(gpus: int, columns: int, lines: int, ascii_only: bool
         assert sum(text.startswith("g") for text in texts) == gpus
 
 
+@pytest.mark.parametrize("columns", [60, 80, 132])
+def test_what_is_long_is_told_to_its_end(columns: int) -> None:
+    recent = Recent([GR], 1, 4)
+    recent.add(np.full((1, 1), 0.001), np.full((1, 1), 0.001), np.full(1, 50.0 * MS), 50 * MS)
+    said, group = " ".join(["what was said"] * 12), f"all ({', '.join(f'g{k}' for k in range(16))}): skew 3.0%"
+    scene = Scene("verdicts", ["g0"], recent.windows(), recent.codes(), 0.05, said, [group])
+    text = plain(screen(scene, columns, 40))
+    words = " ".join(text.split())
+    assert "…" not in text
+    assert all(told in words for told in (TEXT["idle"], said, group, *CLASSES))
+
+
+def test_where_there_is_no_room_the_end_is_marked() -> None:
+    recent = Recent([GR], 2, 4)
+    recent.add(np.full((2, 1), 0.001), np.full((2, 1), 0.001), np.full(2, 50.0 * MS), 50 * MS)
+    scene = Scene("verdicts", ["g0", "g1"], recent.windows(), recent.codes(), 0.05, "what was said " * 20)
+    texts = plain(screen(scene, 60, 10, ascii_only=True)).split("\n")
+    assert texts[3].split() == [
+        "nothing",
+        "runs",
+        "on",
+        "it:",
+        "look",
+        "at",
+        "what",
+        "should",
+        "give",
+        "it",
+        "work",
+        "~",
+    ]
+    assert sum(text.startswith("what was said") for text in texts) == 1 and texts[7].rstrip().endswith("said ~")
+
+
 @pytest.mark.parametrize(
     "share, text", [(0, "0%"), (0.00004, "<.01%"), (0.0013, "0.13%"), (0.047, "4.7%"), (0.0996, "10%"), (1, "100%")]
 )
@@ -171,3 +207,22 @@ def test_shares_are_two_figures(share: float, text: str) -> None:
 def test_a_row_names_each_gpu() -> None:
     text = row(0, ["g0", "g1"], ["idle", "launch-bound"], [{"gr": 0.001}, {"gr": 0.2, "launches": 31_000.0}])
     assert text.endswith(" g0 idle            gr 0.1%  g1 launch-bound    gr 20%, launches 31000/s")
+
+
+def test_gaps_that_launching_does_not_explain_are_not_called_a_mix_of_limits() -> None:
+    """By hand: 0.2 of the time active is less than half of it, 0.9 is more; what is unknown for want of time lacks
+    no counter."""
+    shares = dict.fromkeys(CLASSES, 0.1)
+    empty, busy = (WindowVerdict("mixed", "", shares, shares, {"gr": gr}) for gr in (0.2, 0.9))
+    told = list(advices([empty, busy, empty]))
+    assert len(told) == 2 and "no kernel runs for most of the time" in told[0] and "no one limit" in told[1]
+    lost, lacks = (WindowVerdict("unknown", "", shares, shares, {}, missing) for missing in ((), ("fma",)))
+    told = list(advices([lost, lacks]))
+    assert "a GPU lost" in told[0] and "was not measured: fma" in told[1]
+
+
+@pytest.mark.parametrize("value", ["0", "60001"])
+def test_a_length_that_cannot_be_is_refused_by_its_own_name(tmp_path: Path, value: str) -> None:
+    ended = cufall("--source", script(tmp_path, pattern=COPY), "--view", "verdict", "--verdict-ms", value)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"--verdict-ms {value}: must be a whole number from 1 to 60000" in ended.stderr

@@ -35,14 +35,23 @@ TEXT = {
     "Nsight Systems shows the copies",
     "mixed": "no one limit takes half of the time: look at shorter regions (cufall mark), or at kernels with Nsight "
     "Systems",
-    "unknown": "what would tell was not measured",
+    "unknown": "most of this time was not measured (a GPU lost, samples lost), or is no part of what is reported",
 }
+LACKING = "what would tell was not measured"
+MOSTLY_EMPTY = (
+    "no kernel runs for most of the time, and short kernels alone do not explain it: look at what the host does "
+    "between (the PyTorch profiler, Nsight Systems), or at shorter regions (cufall mark)"
+)
+HALF = 0.5
+"""Of `gr`: a GPU that is active for less has nothing for most of the time."""
 
 
-def advice(verdict: str, missing: Sequence[str] = ()) -> str:
-    """The sentence of a class; of unknown, with what is `missing`."""
+def advice(verdict: str, missing: Sequence[str], means: Mapping[str, float]) -> str:
+    """The sentence of a class; of unknown, with what is `missing`; of mixed by its `means`, as gaps are no limit."""
+    if verdict == "mixed" and means.get("gr", math.nan) < HALF:
+        return MOSTLY_EMPTY
     if verdict == "unknown" and missing:
-        return f"{TEXT[verdict]}: {', '.join(map(_called, missing))} (--set verdict, or --metric)"
+        return f"{LACKING}: {', '.join(map(_called, missing))} (--set verdict, or --metric)"
     return TEXT[verdict]
 
 

@@ -141,11 +141,15 @@ def _is_words(words: Any) -> bool:
     return isinstance(words, list) and all(isinstance(word, str) for word in words)
 
 
+LEAST_REACHABLE = 0.01
+"""Of a peak: less is no peak of the same thing."""
+
+
 def _reachable(shares: Any) -> dict[str, float]:
     if not isinstance(shares, dict) or (unknown := sorted(set(shares) - set(REACHABLE))):
         named = f"no {unknown[0]} in reachable" if isinstance(shares, dict) else "reachable must be an object"
         raise UsageError(f"{named}; there are {', '.join(REACHABLE)}")
     for name, share in shares.items():
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-            raise UsageError(f"reachable {name} {share}: must be above 0 and at most 1")
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not LEAST_REACHABLE <= share <= 1:
+            raise UsageError(f"reachable {name} {share}: must be from {LEAST_REACHABLE} to 1")
     return {**TABLE.reachable, **{name: float(share) for name, share in shares.items()}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -89,16 +90,18 @@ def _apart(one: Mapping[str, float], other: Mapping[str, float], *means: Mapping
 
 @dataclass(frozen=True)
 class Across:
-    """A group of n GPUs over the same frames. Shares are of the frames in which all of it was measured.
+    """A group of n GPUs over the same frames. Shares are of the frames in which each has a verdict.
 
     `work`, `idle`, `waiting` (n,) add up to 1 for each GPU: idle and waiting are the verdicts, all else is work. A
     frame in which work begins or ends is work, so frames are to be a hundredth of what is told apart, or shorter.
     `bubble` (n,): of the frames in which any of the group works, those in which this one is idle or waits. `alone`
     (n,): of the same, those in which this one works and all others do not. `straggler` is the position of the one that
     is alone most, -1 if none ever is. `all_idle`: frames in which all are idle. `skew`: the most work less the least.
+    `measured`: of all frames those in which each has a verdict, NaN without any.
     """
 
     frames: int
+    measured: float
     work: Floats
     idle: Floats
     waiting: Floats
@@ -119,6 +122,7 @@ def across(codes: Codes) -> Across:
     shares_alone = _share(alone)
     return Across(
         len(known),
+        len(known) / len(codes) if len(codes) else math.nan,
         _share(work),
         _share(idle),
         _share(waiting),

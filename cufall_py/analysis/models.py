@@ -103,7 +103,7 @@ class Model:
 
 def plain_model(active: float, weight_bytes: float) -> Model:
     """A model of which only the weights each token meets are known."""
-    return kept_in(Model(f"{active:.4g} active weights", (Layer(round(active)),)), weight_bytes)
+    return kept_in(Model("active weights alone", (Layer(round(active)),)), weight_bytes)
 
 
 def kept_in(model: Model, weight_bytes: float) -> Model:
@@ -131,6 +131,11 @@ def model_from(config: Config) -> Model:
 
 def _model(kind: str, config: Config) -> Model:
     hidden, vocabulary = _whole(config, "hidden_size"), _whole(config, "vocab_size")
+    dtype = config.get("dtype") or config.get("torch_dtype") or "auto"
+    if dtype not in TYPES:
+        raise ValueError(
+            f"its dtype is {dtype!r}, which no ceiling is made of: if it runs in bfloat16, write that there"
+        )
     linear, expert = _formats(config.get("quantization_config"))
     attention = _latent if config.get("kv_lora_rank") else _grouped
     layers, count = [], _whole(config, "num_hidden_layers")
@@ -206,6 +211,8 @@ def _mixture(layer: Layer, hidden: int, count: int, config: Config, width: str, 
     return _with(layer, 3 * hidden * shared, hidden * count, experts)
 
 
+TYPES = ("auto", "bfloat16", "float16")
+"""Of what is not quantized; both are multiplied at the same rate."""
 FAMILIES: dict[str, Callable[[Layer, Config, int, int], Layer]] = {
     "llama": _dense,
     "mistral": _dense,

@@ -22,7 +22,7 @@ from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
 from .screen import Aside, Quit, why_no_screen
-from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from
+from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from, length_from
 
 if TYPE_CHECKING:
     import subprocess
@@ -160,7 +160,7 @@ def _plan(options: dict[str, Any]) -> Plan:
     from cufall_py.presets import SHORT_NAMES
 
     if click.get_current_context().get_parameter_source("frame_us") is ParameterSource.DEFAULT:
-        options["frame_us"] = 1000 * options["verdict_ms"]
+        options["frame_us"] = 1000 * length_from(options)
     if not options["metrics"]:
         options["metric_set"] = "verdict"
     plan = plan_from(options)

@@ -76,14 +76,20 @@ def groups_named(options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return groups or {}
 
 
+def length_from(options: dict[str, Any]) -> int:
+    """Milliseconds of the frames of verdicts. Raises UsageError."""
+    length_ms: int = options["verdict_ms"]
+    if not LEAST_MS <= length_ms <= MOST_MS:
+        raise UsageError(bad_length(length_ms))
+    return length_ms
+
+
 def judging_from(options: dict[str, Any]) -> Judging:
     """How verdicts are to be given. Raises UsageError."""
     from cufall_py.analysis.decision_table import TABLE, parse
     from cufall_py.analysis.verdict_scopes import Judging
 
-    length_ms, path = options["verdict_ms"], options["verdict_table"]
-    if not LEAST_MS <= length_ms <= MOST_MS:
-        raise UsageError(bad_length(length_ms))
+    length_ms, path = length_from(options), options["verdict_table"]
     if not path:
         return Judging(length_ms * 1_000_000, TABLE)
     try:

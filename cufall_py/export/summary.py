@@ -66,6 +66,7 @@ def _group(report: Report, group: Group) -> dict[str, Any]:
     return {
         "name": group.name,
         "frames": found.frames,
+        "measured": or_null(found.measured),
         "all_idle": or_null(found.all_idle),
         "skew": or_null(found.skew),
         "straggler": ordinals[found.straggler] if found.straggler >= 0 else None,
@@ -158,7 +159,7 @@ def verdict(window: WindowVerdict) -> dict[str, Any]:
         "at_most": {spelt(name): share for name, share in window.at_most.items()},
         "evidence": {name: or_null(mean) for name, mean in window.means.items()},
         "missing": list(window.missing),
-        "advice": advice(window.verdict, window.missing),
+        "advice": advice(window.verdict, window.missing, window.means),
     }
 
 

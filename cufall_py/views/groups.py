@@ -9,6 +9,8 @@ from cufall_py.analysis.groups import Across, Group
 
 from .tables import MISSING, Table
 
+NEARLY_ALL = 0.99
+"""Of the frames: a group that has a verdict of each GPU in less of them says so."""
 HEAD = ("gpu", "work", "idle", "waiting", "bubble", "alone", "lag")
 
 
@@ -34,6 +36,8 @@ def told(found: Across, labels: Sequence[str]) -> str:
     if found.straggler >= 0:
         who, alone = labels[found.straggler], float(found.alone[found.straggler])
         told.append(f"straggler {who} (alone at work {_percent(alone)})")
+    if found.measured < NEARLY_ALL:
+        told.append(f"of the {_percent(found.measured)} of frames in which each has a verdict")
     return ", ".join(told)
 
 

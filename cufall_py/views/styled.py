@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
 
@@ -41,6 +42,22 @@ def printable(text: str, ascii_only: bool = False) -> str:
     if ascii_only:
         text = text.translate(_PLAINER).encode("ascii", "replace").decode()
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def wrapped(text: str, columns: int, most: int, indent: str = "") -> list[str]:
+    """Whole words on as many lines of `columns` as it takes, up to `most`; the end of more is marked."""
+    if not text or most < 1 or columns < 1:
+        return []
+    indent = indent if len(indent) < columns // 2 else ""
+    placeholder = " …" if columns - len(indent) > 2 else "…"
+    return wrap(
+        printable(text),
+        columns,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        max_lines=most,
+        placeholder=placeholder,
+    )
 
 
 def _cut(text: str, width: int, ascii_only: bool) -> str:

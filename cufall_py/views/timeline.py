@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from textwrap import wrap
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from cufall_py.readings import Reading
 
 from .history import History, Window
 from .keys import KEYS, State
-from .styled import Line, fitted, printable
+from .styled import Line, fitted, wrapped
 from .waterfall import clock, label
 
 STEPS = 16
@@ -74,7 +73,8 @@ def screen(
     """Exactly `lines` lines, each of exactly `columns` cells."""
     table = Table(history, scene, state, columns)
     above = [_head(history, scene, state, table.window, columns)] + [table.heading()] * (lines >= 8)
-    below = _message(scene.message, columns, min(lines // LINES_A_MESSAGE_LINE, MOST_MESSAGE_LINES))
+    most = min(lines // LINES_A_MESSAGE_LINE, MOST_MESSAGE_LINES)
+    below: list[Line] = [[(text, "warn")] for text in wrapped(scene.message, columns, most)]
     below += [_legend(state, columns), _note(history, scene, columns)] * (lines >= 10)
     below += [[(_longest(FOOTERS, columns), "dim")]] * (lines >= 4)
     room = max(lines - len(above) - len(below), 0)
@@ -203,14 +203,6 @@ def _head(history: History, scene: Scene, state: State, window: Window, columns:
 def _longest(texts: Sequence[str], columns: int) -> str:
     """The first that fits, or the last."""
     return next((text for text in texts if len(text) <= columns), texts[-1])
-
-
-def _message(text: str, columns: int, most: int) -> list[Line]:
-    """What was said, whole words on as many lines as it takes, up to `most`; the end of more is marked."""
-    if not text or not most:
-        return []
-    lines = wrap(printable(text), columns, max_lines=most, placeholder=" …" if columns > 2 else "…")
-    return [[(line, "warn")] for line in lines]
 
 
 def ago(seconds: float) -> str:

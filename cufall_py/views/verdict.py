@@ -59,9 +59,7 @@ def row(start_ns: int, gpus: Sequence[str], verdicts: Sequence[str], means: Sequ
 
 
 def advices(windows: Iterable[WindowVerdict]) -> Iterator[str]:
-    """What to do about each class among these, told once."""
-    found: dict[str, list[str]] = {}
-    for window in windows:
-        found.setdefault(window.verdict, []).extend(window.missing)
-    for verdict, missing in found.items():
-        yield f"{verdict}: {advice(verdict, tuple(dict.fromkeys(missing)))}"
+    """What to do about each class among these, each sentence once; of unknown with all that any of them lacked."""
+    windows = list(windows)
+    lacking = tuple(dict.fromkeys(name for w in windows if w.verdict == "unknown" for name in w.missing))
+    yield from dict.fromkeys(f"{w.verdict}: {advice(w.verdict, w.missing and lacking, w.means)}" for w in windows)

@@ -12,7 +12,7 @@ from cufall_py.analysis.advice import advice
 from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.verdict_windows import WindowVerdict
 
-from .styled import Line, fitted
+from .styled import Line, fitted, wrapped
 from .verdict import NAME_WIDTH, besides, evidence_text, share_text
 
 LETTERS = dict(zip(CLASSES, "_lMTCwyX+?", strict=True))
@@ -31,6 +31,8 @@ STYLES = {
 }
 FOOTER = "q quit"
 LEAST_STRIPE = 8
+LINES_A_LINE_BELOW = 8
+"""Of a screen of so many lines, what was said, a group and the legend may take one each, of twice as many two."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,12 @@ class Scene:
 
 
 def screen(scene: Scene, columns: int, lines: int, ascii_only: bool = False) -> list[Line]:
-    """Exactly `lines` lines, each of exactly `columns` cells; of a GPU three, two or one, as there is room."""
+    """Exactly `lines` lines, each of exactly `columns` cells; of a GPU at least one, and more as there is room."""
     head: Line = [(f"{scene.title}, the last {scene.seconds:.3g} s", "bold")]
-    below: list[Line] = [[(line, "")] for line in scene.groups] if lines >= 6 + len(scene.groups) else []
-    below += [[(scene.message, "warn")]] * (bool(scene.message) and lines >= 6)
-    below += [_legend()] * (lines >= 8) + [[(FOOTER, "dim")]] * (lines >= 4)
+    below = _below(scene, columns, lines)
     room = max(lines - 1 - len(below), 0)
-    each = min(max(room // max(len(scene.gpus), 1), 1), 3)
-    body = [line for k in range(len(scene.gpus)) for line in _gpu(scene, k, columns)[:each]]
+    each = max(room // max(len(scene.gpus), 1), 1)
+    body = [line for k in range(len(scene.gpus)) for line in _gpu(scene, k, columns, each)]
     if len(body) > room:
         body = [*body[: max(room - 1, 0)], [(f"{len(body) - room + 1} more GPUs", "dim")]]
     body += [[]] * (room - len(body))
@@ -71,9 +71,20 @@ def stripe(codes: NDArray[np.int8], width: int) -> Line:
     return [(LETTERS[name], STYLES[name]) for name in names]
 
 
-def _gpu(scene: Scene, k: int, columns: int) -> list[Line]:
+def _below(scene: Scene, columns: int, lines: int) -> list[Line]:
+    """Groups, what was said, the legend and the keys, as far as they leave most of the lines to GPUs."""
+    most = max(lines // LINES_A_LINE_BELOW, 1)
+    groups = [text for line in scene.groups for text in wrapped(line, columns, most)]
+    if lines < 6 + len(groups):
+        groups = list(scene.groups) if lines >= 6 + len(scene.groups) else []
+    below: list[Line] = [[(text, "")] for text in groups]
+    below += [[(text, "warn")] for text in wrapped(scene.message, columns, most if lines >= 6 else 0)]
+    return below + _legend(columns, most) * (lines >= 8) + [[(FOOTER, "dim")]] * (lines >= 4)
+
+
+def _gpu(scene: Scene, k: int, columns: int, most: int) -> list[Line]:
+    """At most so many lines: evidence may wrap where a line is left to the advice."""
     window, gpu_width = scene.windows[k], max(map(len, scene.gpus))
-    indent = " " * (gpu_width + 1)
     first: Line = [
         (f"{scene.gpus[k]:{gpu_width}} ", "bold"),
         (f"{window.verdict:{NAME_WIDTH}}", STYLES[window.verdict]),
@@ -82,14 +93,19 @@ def _gpu(scene: Scene, k: int, columns: int) -> list[Line]:
     room = columns - sum(len(text) for text, _ in first)
     if room >= LEAST_STRIPE:
         first += stripe(scene.codes[:, k], room)
-    rest = besides(window)
-    figures = evidence_text(window.verdict, window.means)
-    return [
-        first,
-        [(indent + "; ".join(filter(None, [figures, rest and f"besides {rest}"])), "")],
-        [(indent + advice(window.verdict, window.missing), "dim")],
-    ]
+    indent, rest = " " * (gpu_width + 1), besides(window)
+    figures = "; ".join(filter(None, [evidence_text(window.verdict, window.means), rest and f"besides {rest}"]))
+    told = wrapped(figures, columns, max(most - 2, min(most - 1, 1)), indent)
+    todo = wrapped(advice(window.verdict, window.missing, window.means), columns, most - 1 - len(told), indent)
+    return [first, *([(text, "")] for text in told), *([(text, "dim")] for text in todo)]
 
 
-def _legend() -> Line:
-    return [(f"{LETTERS[name]} {name}  ", STYLES[name]) for name in CLASSES]
+def _legend(columns: int, most: int) -> list[Line]:
+    """Each class with its letter, none torn apart, on at most so many lines."""
+    found: list[Line] = [[]]
+    for name in CLASSES:
+        text = f"{LETTERS[name]} {name}  "
+        if sum(len(other) for other, _ in found[-1]) + len(text.rstrip()) > columns and len(found) < most:
+            found.append([])
+        found[-1].append((text, STYLES[name]))
+    return found
