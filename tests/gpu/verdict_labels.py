@@ -27,7 +27,8 @@ from cufall_py.analysis.verdict_scopes import FRAME_NS  # noqa: E402
 from cufall_py.analysis.verdict_windows import verdicts_of  # noqa: E402
 from cufall_py.copying import Copy  # noqa: E402
 from cufall_py.metrics import MetricSet  # noqa: E402
-from cufall_py.recorded_metrics import Recorded  # noqa: E402
+from cufall_py.recorded_metrics import Picker, Recorded  # noqa: E402
+from cufall_py.recording import RecordingWriter  # noqa: E402
 from cufall_py.recording_reader import Recording  # noqa: E402
 from cufall_py.report import verdict_metrics  # noqa: E402
 from cufall_py.samples import Samples  # noqa: E402
@@ -177,15 +178,10 @@ def thin(path: Path, target: Path) -> None:
     recording = Recording(path)
     regions = recording.regions()
     spans = sorted(middle((region.start_ns, region.end_ns)) for of in regions.values() for region in of)
-    copy = Copy(
-        target,
-        recording.opened,
-        recording.plan,
-        [range(len(opened.metrics.counters)) for opened in recording.opened],
-        spans,
-        regions,
-        force=True,
-    )
+    sets = [opened.metrics for opened in recording.opened]
+    pickers = [Picker(metrics, metrics) for metrics in sets]
+    writer = RecordingWriter(target, recording.opened, recording.plan, force=True, live=False)
+    copy = Copy(writer, sets, pickers, spans, regions)
     for item in recording.items():
         copy.add(getattr(item, "gpu", None), item)
     copy.close(spans[-1][1])
