@@ -254,12 +254,14 @@ def test_bins_hold_all_that_was_classified(lengths: list[int], in_one: int, star
     scopes = ScopeVerdicts([metrics], {"": [span]}, watchers={"": [bins.add]})
     for begin, length in zip(begins.tolist(), lengths, strict=True):
         scopes.add(0, doing(metrics, WORK[0][1], begin, length, "GH100"))
+    window = scopes.verdicts({"": (span[1] - span[0]) / 1e9})[""][0]
     strip = bins.strip()
     edges = strip.start_ns + strip.bin_ns * np.arange(strip.shares.shape[1] + 1)
     asked = np.diff(np.clip(edges, *span))
     times_ms = asked @ strip.shares[0] / MS
     assert times_ms.sum() == pytest.approx(sum(lengths))
     assert times_ms[CLASSES.index("memory-bound")] == pytest.approx(sum(lengths))
+    assert window.covered_s == pytest.approx(sum(lengths) / 1000)
     assert (strip.shares.sum(axis=2) <= 1 + 1e-9).all()
 
 
