@@ -201,6 +201,19 @@ def test_where_there_is_no_lag_none_is_told(kind: str) -> None:
     assert math.isnan(found.frames) and math.isnan(found.error)
 
 
+@given(st.lists(st.tuples(*[st.sampled_from([0.0, 1.0, math.nan])] * 2), max_size=80), st.integers(1, 3))
+def test_no_two_signals_end_in_anything_but_a_lag(rows: list[tuple[float, float]], most: int) -> None:
+    signals = np.array(rows).reshape(-1, 2)
+    found = lag(signals[:, 0], signals[:, 1], most)
+    assert math.isnan(found.frames) or abs(found.frames) <= most + 0.5
+
+
+def test_gpus_that_take_turns_at_all_lags_there_are_have_none() -> None:
+    """Each works where the other does not, for longer than the lags that are looked at."""
+    first = np.repeat([1.0, 0.0], 40)
+    assert math.isnan(lag(first, 1 - first, 1).frames)
+
+
 def test_groups_have_their_own_bubbles_and_lags() -> None:
     """Four stages of a pipeline, and four ranks that all do the same at once."""
     slot_ms = 31.0

@@ -261,7 +261,7 @@ def test_bins_hold_all_that_was_classified(lengths: list[int], in_one: int, star
     times_ms = asked @ strip.shares[0] / MS
     assert times_ms.sum() == pytest.approx(sum(lengths))
     assert times_ms[CLASSES.index("memory-bound")] == pytest.approx(sum(lengths))
-    assert window.covered_s == pytest.approx(sum(lengths) / 1000)
+    assert window.shares["memory-bound"] == pytest.approx(sum(lengths) * MS / (span[1] - span[0]))
     assert (strip.shares.sum(axis=2) <= 1 + 1e-9).all()
 
 

@@ -16,7 +16,7 @@ from cufall_py.analysis.recent import Recent
 from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.metrics import TIME, Metric
 from cufall_py.views.styled import plain
-from cufall_py.views.verdict import advices, row, share_text
+from cufall_py.views.verdict import advices, cells, row, share_text
 from cufall_py.views.verdict_screen import Scene, screen, stripe
 from tests.recordings import working
 from tests.scripted import command, cufall, script
@@ -226,3 +226,16 @@ def test_a_length_that_cannot_be_is_refused_by_its_own_name(tmp_path: Path, valu
     ended = cufall("--source", script(tmp_path, pattern=COPY), "--view", "verdict", "--verdict-ms", value)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert f"--verdict-ms {value}: must be a whole number from 1 to 60000" in ended.stderr
+
+
+def test_a_mix_of_classes_has_no_share_of_its_own_beside_it() -> None:
+    """By hand: of idle 0.45, memory-bound 0.45 and mixed 0.1 none has half; of mixed 0.6 it has."""
+    nothing = dict.fromkeys(CLASSES, 0.0)
+    torn = nothing | {"idle": 0.45, "memory-bound": 0.45, "mixed": 0.1}
+    assert cells(WindowVerdict("mixed", "idle", torn, torn, {}))[:3] == (
+        "mixed",
+        "--",
+        "memory-bound 45%, idle 45%, mixed 10%",
+    )
+    whole = nothing | {"idle": 0.4, "mixed": 0.6}
+    assert cells(WindowVerdict("mixed", "idle", whole, whole, {}))[:3] == ("mixed", "60%", "idle 40%")

@@ -53,13 +53,16 @@ def lag(first: Floats, second: Floats, most: int) -> Lag:
 
 
 def _peak(first: Floats, second: Floats, most: int, near: int = 0) -> tuple[float, float] | None:
-    """The lag with the greatest correlation, nearest to `near` of those as great, and that; None of what is flat."""
+    """The lag with the greatest correlation, nearest to `near` of those as great, and that; None of what is flat, or
+    never alike."""
     a, b = _centred(first), _centred(second)
     scale = math.sqrt(float((a * a).sum() * (b * b).sum()))
     most = min(most, len(a) - 1)
     if not scale > 0 or most < 1:
         return None
     found = _correlations(a, b, most) / scale
+    if not found.max() > 0:  # the opposite of each other at every lag
+        return None
     lags = np.arange(-most, most + 1)
     as_great = np.flatnonzero(found >= found.max() * AS_GREAT)
     at = int(as_great[np.abs(lags[as_great] - near).argmin()])

@@ -35,17 +35,28 @@ def share_text(share: float) -> str:
     return f"{percent:.2g}%" if percent < 9.95 else f"{percent:.0f}%"
 
 
+def own_share(window: WindowVerdict) -> str:
+    """The share of the verdict itself; `--` of a mix of classes of which another has more: `mixed 8%` would be read as
+    if little were known."""
+    return share_text(window.share) if _leads(window) else "--"
+
+
+def _leads(window: WindowVerdict) -> bool:
+    return window.share >= max(window.shares.values())
+
+
 HEAD = ("verdict", "share", "besides", "evidence")
 
 
 def cells(window: WindowVerdict) -> tuple[str, ...]:
     """A window under HEAD."""
-    return (window.verdict, share_text(window.share), besides(window), evidence_text(window.verdict, window.means))
+    return (window.verdict, own_share(window), besides(window), evidence_text(window.verdict, window.means))
 
 
 def besides(window: WindowVerdict) -> str:
-    """`waiting 38%`: the classes that took time but for the verdict's, most first."""
-    found = [(share, name) for name, share in window.shares.items() if share >= LEAST_SHARE and name != window.verdict]
+    """`waiting 38%`: the classes that took time but for one whose share is told beside the verdict, most first."""
+    told = window.verdict if _leads(window) else ""
+    found = [(share, name) for name, share in window.shares.items() if share >= LEAST_SHARE and name != told]
     return ", ".join(f"{name} {share_text(share)}" for share, name in sorted(found, reverse=True))
 
 

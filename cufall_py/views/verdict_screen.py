@@ -13,7 +13,7 @@ from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.verdict_windows import WindowVerdict
 
 from .styled import Line, fitted, wrapped
-from .verdict import NAME_WIDTH, besides, evidence_text, share_text
+from .verdict import NAME_WIDTH, besides, evidence_text, own_share
 
 LETTERS = dict(zip(CLASSES, "_lMTCwyX+?", strict=True))
 """Of each class: in a stripe its letter says which it is, its colour only helps."""
@@ -89,7 +89,7 @@ def _gpu(scene: Scene, k: int, columns: int, most: int) -> list[Line]:
         (f"{scene.gpus[k]:{gpu_width}} ", "bold"),
         (f"{window.verdict:{NAME_WIDTH}}", STYLES[window.verdict]),
     ]
-    first.append((f" {share_text(window.share):>5}  ", ""))
+    first.append((f" {own_share(window):>5}  ", ""))
     room = columns - sum(len(text) for text, _ in first)
     if room >= LEAST_STRIPE:
         first += stripe(scene.codes[:, k], room)
