@@ -97,7 +97,7 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
             out.counts[item.gpu] += len(start)
             periods[item.gpu].append(_middle(end - start))
             found[item.gpu].add(start, end - start)
-            out.spans = union([*out.spans, *_pieces(start, end)], LONGEST_HOLE_NS)
+            out.spans = union([*out.spans, *pieces(start, end)], LONGEST_HOLE_NS)
     out.periods_ns = [median(of_gpu) if of_gpu else float("nan") for of_gpu in periods]
     out.periods = [
         of_gpu.steps if len(of_gpu.steps) > 1 else [(out.start_ns, period_ns)]
@@ -176,7 +176,8 @@ def _middle(lengths_ns: Ints) -> float:
     return float(np.partition(lengths_ns, len(lengths_ns) // 2)[len(lengths_ns) // 2])
 
 
-def _pieces(start_ns: Ints, end_ns: Ints) -> list[Span]:
+def pieces(start_ns: Ints, end_ns: Ints) -> list[Span]:
+    """The stretches that samples (at least one, in order) lie in, apart where they are."""
     if end_ns[-1] - start_ns[0] <= LONGEST_HOLE_NS:  # too short to have one, as nearly all are
         return [(int(start_ns[0]), int(end_ns[-1]))]
     cuts = (np.flatnonzero(start_ns[1:] - end_ns[:-1] > LONGEST_HOLE_NS) + 1).tolist()

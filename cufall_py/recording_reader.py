@@ -90,7 +90,7 @@ class Recording:
 
     def items(self) -> Iterator[Rows | Event]:
         """Everything, in file order; between two events the rows of a batch come GPU by GPU."""
-        return self._items(self._batches(self._names), self._names, self._rows)
+        return _ahead(self._items(batch, self._names, self._rows) for batch in self._batches(self._names))
 
     def batches(self) -> Iterator[tuple[int, Samples]]:
         """The samples alone, with the position of the GPU they are of."""
@@ -98,20 +98,17 @@ class Recording:
 
     def rows(self) -> Iterator[Rows]:
         """The samples with NVML's readings, many at once, GPU by GPU: neither batch nor event parts them."""
-        for batch in _read_ahead(self._joined(self._names)):
-            columns = {name: numbers(batch.column(name)) for name in self._names if name != "event"}
-            columns["device"] = np.where(valid(batch.column("event")), NO_DEVICE, columns["device"])
-            yield from self._rows(columns, 0, batch.num_rows)
+        return _ahead(map(self._all_rows, self._joined(self._names)))
 
     def events(self) -> Iterator[Event]:
         """The events alone; counters are not even decompressed."""
-        for batch in _read_ahead(self._batches(WITHOUT_COUNTERS)):
-            for at in _event_rows(batch):
-                yield self._event(batch, at)
+        return _ahead(map(self._all_events, self._batches(WITHOUT_COUNTERS)))
 
     def outline(self) -> Outline:
         """How much there is of each GPU, when, and the regions; reads the file once, without its counters."""
-        return outline(self._items(self._joined(WITHOUT_COUNTERS), WITHOUT_COUNTERS, self._times), len(self.opened))
+        batches = self._joined(WITHOUT_COUNTERS)
+        items = _ahead(self._items(batch, WITHOUT_COUNTERS, self._times) for batch in batches)
+        return outline(items, len(self.opened))
 
     def regions(self) -> dict[str, list[Region]]:
         """Each named region's times, oldest first; one that was still open ends with the recording."""
@@ -119,18 +116,25 @@ class Recording:
 
     def _items(
         self,
-        batches: Iterator[pa.RecordBatch],
+        batch: pa.RecordBatch,
         names: Sequence[str],
         rows: Callable[[Columns, int, int], Iterator[Found]],
-    ) -> Iterator[Found | Event]:
-        for batch in _read_ahead(batches):
-            columns = {name: numbers(batch.column(name)) for name in names if name != "event"}
-            begin = 0
-            for at in _event_rows(batch):
-                yield from rows(columns, begin, at)
-                yield self._event(batch, at)
-                begin = at + 1
-            yield from rows(columns, begin, batch.num_rows)
+    ) -> list[Found | Event]:
+        columns = {name: numbers(batch.column(name)) for name in names if name != "event"}
+        found, begin = list[Found | Event](), 0
+        for at in _event_rows(batch):
+            found += rows(columns, begin, at)
+            found.append(self._event(batch, at))
+            begin = at + 1
+        return [*found, *rows(columns, begin, batch.num_rows)]
+
+    def _all_rows(self, batch: pa.RecordBatch) -> list[Rows]:
+        columns = {name: numbers(batch.column(name)) for name in self._names if name != "event"}
+        columns["device"] = np.where(valid(batch.column("event")), NO_DEVICE, columns["device"])
+        return [*self._rows(columns, 0, batch.num_rows)]
+
+    def _all_events(self, batch: pa.RecordBatch) -> list[Event]:
+        return [self._event(batch, at) for at in _event_rows(batch)]
 
     def _joined(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return joined(self._batches(names), MOST_AT_ONCE * len(self.opened))
@@ -197,13 +201,13 @@ class Recording:
         self.whole = False
 
 
-def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same, each decompressed in a thread of its own while the one before is used."""
+def _ahead(batches: Iterator[list[Found]]) -> Iterator[Found]:
+    """What all hold, each decompressed and laid out in a thread of its own while the one before is used."""
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(next, batches, None)
         while (batch := coming.result()) is not None:
             coming = reader.submit(next, batches, None)
-            yield batch
+            yield from batch
 
 
 def _head(path: Path) -> tuple[pa.Schema, dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cufall_py.metrics import MetricSet
-from cufall_py.outline import LONGEST_HOLE_NS, PERIODS_APART, forward
+from cufall_py.outline import LONGEST_HOLE_NS, PERIODS_APART, forward, pieces
 from cufall_py.samples import Samples
 from cufall_py.spans import FOREVER_NS, Span, common, union
 
@@ -167,7 +167,7 @@ class Summarizer:
         samples, held = stretch.samples, self._held[gpu]
         period_ns = float(np.median(samples.end_ns - samples.start_ns))
         held.periods_ns.append(period_ns)
-        self._spans = union([*self._spans, *_pieces(samples)], LONGEST_HOLE_NS)
+        self._spans = union([*self._spans, *pieces(samples.start_ns, samples.end_ns)], LONGEST_HOLE_NS)
         slack_ns, metrics = int(period_ns) // 2, self._subjects[gpu].metrics
         length_ns = samples.end_ns - samples.start_ns
         self._lengths += _octaves(length_ns)
@@ -234,13 +234,6 @@ def _alike(whole: Sequence[NDArray[np.bool_]]) -> list[slice]:
     if len(cuts) > MOST_CUTS:
         return [slice(None)]
     return [slice(a, b) for a, b in pairwise([0, *cuts, len(whole[0])])]
-
-
-def _pieces(samples: Samples) -> list[Span]:
-    """The stretches that samples lie in, apart where they are."""
-    start, end = samples.start_ns, samples.end_ns
-    cuts = [0, *(np.flatnonzero(start[1:] - end[:-1] > LONGEST_HOLE_NS) + 1).tolist(), len(start)]
-    return [(int(start[a]), int(end[b - 1])) for a, b in pairwise(cuts)]
 
 
 def _octaves(length_ns: Ints) -> Floats:

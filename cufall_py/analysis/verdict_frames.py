@@ -63,15 +63,15 @@ def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTo
     first, last, length_ns = *_frames(samples, frame_ns), samples.end_ns - samples.start_ns
     begins, across = np.flatnonzero(np.diff(first, prepend=-1)), np.flatnonzero(last > first)
     numbers = _apart(np.sort(np.concatenate([first[begins], last[across]])))
-    into, after = np.searchsorted(numbers, first[begins]), np.searchsorted(numbers, last[across])
+    into, before, after = (np.searchsorted(numbers, of) for of in (first[begins], first[across], last[across]))
     share = (samples.end_ns[across] - last[across] * frame_ns) / length_ns[across]
     columns = metrics.columns(samples.values, length_ns)
     columns.append(_gaps(samples, columns, metrics))
     totals = np.zeros((len(numbers), len(columns)))
     for k, column in enumerate(columns if len(samples) else ()):
-        own, later = column.copy(), column[across] * share
-        own[across] -= later
-        totals[into, k] = np.add.reduceat(own, begins)
+        later = column[across] * share
+        totals[into, k] = np.add.reduceat(column, begins)
+        totals[before, k] -= later
         totals[after, k] += later
     return FrameTotals(frame_ns, numbers, totals[:, :-1], totals[:, -1])
 
