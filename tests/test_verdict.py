@@ -379,3 +379,12 @@ def test_bursts_of_kernels_are_not_bound_by_launching() -> None:
         edges = 10**18 + MS * np.arange(51, dtype=np.int64)
         frames = frame_totals(Samples(edges[:-1], edges[1:], values), metrics, 50 * MS)
         assert verdicts_of(frames, metrics).names() == [verdict]
+
+
+@pytest.mark.parametrize("pipe", ["sm", "tensor", "issue", "fma", "alu", "fp64"])
+def test_a_pipe_at_work_is_not_idle_though_gr_was_not_measured(pipe: str) -> None:
+    """No pipe is active while the engine is not: 5 % of one is more than the 1 % of gr that idle may have."""
+    found = classify({pipe: np.array([0.05, 0.005])}, 2)
+    assert found.names() == ["unknown", "unknown"]
+    assert (found.possible >> CLASSES.index("idle") & 1).tolist() == [0, 1]
+    assert classify({"dram": np.array([0.05])}, 1).possible[0] >> CLASSES.index("idle") & 1

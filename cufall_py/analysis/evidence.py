@@ -106,8 +106,9 @@ def _most_of(evidence: Evidence, names: tuple[str, ...]) -> Floats:
 
 
 def _gr(evidence: Evidence) -> Span:
-    """The engine is active while an SM is."""
-    return _between(evidence.mean("gr"), evidence.span("sm").least, 1.0)
+    """The engine is active while an SM or one of its pipes is."""
+    within = _most_of(evidence, WITHIN_GR)
+    return _between(evidence.mean("gr"), np.where(np.isnan(within), 0.0, np.minimum(within, 1.0)), 1.0)
 
 
 def _gap(evidence: Evidence) -> Span:
@@ -160,6 +161,8 @@ def _launches(evidence: Evidence) -> Span:
     return _between(evidence.mean("launches"), 0.0, np.where(np.isnan(ctas), np.inf, ctas))
 
 
+WITHIN_GR = ("sm", "tensor", "issue", "fma", "alu", "fp64")
+"""What takes an active engine. DRAM does not: copy engines move bytes while it is idle."""
 MADE: dict[str, Callable[[Evidence], Span]] = {
     "gr": _gr,
     "gap": _gap,
