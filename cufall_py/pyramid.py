@@ -24,8 +24,8 @@ from .spans import Span, rounded_out
 from .thinning import READINGS
 
 BLOCK_ROWS = 24_000
-"""Samples of a GPU that are folded at once. Of more, memory is taken from the kernel anew for each array, and that takes
-longer than folding them."""
+"""Samples of a GPU that are folded at once. Of more, memory is taken from the kernel anew for each array, and that
+takes longer than folding them."""
 FACTOR = 4
 """Bins of a level that make one of the next."""
 FEWEST_BINS = 400
