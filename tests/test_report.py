@@ -139,6 +139,11 @@ def test_a_part_of_it(three: str, capfd: pytest.CaptureFixture[str]) -> None:
         assert (tensor["mean"], tensor["samples"], tensor["coverage"]) == (mean, samples, 1.0)
 
 
+def test_regions_outside_the_part_have_no_rows(three: str, capfd: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = ends("--region busy", capfd, three)
+    assert {line.split()[0] for line in out.splitlines() if " g0 " in line} == {"everything", "all", "busy"}
+
+
 def test_a_counter_by_its_name_over_another(three: str, capfd: pytest.CaptureFixture[str]) -> None:
     words = "--metric sm__pipe_tensor_cycles_active.avg --denominator gr__cycles_elapsed.max --raw --region busy"
     (recording,) = document(capfd, three, words=words)["recordings"]  # type: ignore[misc]

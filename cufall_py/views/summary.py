@@ -179,7 +179,7 @@ def verdict_title(report: Report) -> str:
 def verdict_table(report: Report) -> Table:
     """A row a region and GPU: its verdict, what took time besides, and the evidence."""
     rows = []
-    for scope in report.summary.scopes:
+    for scope in _scopes(report):
         names = [scope.name or EVERYTHING] + [""] * len(report.opened)
         windows = report.summary.verdicts[scope.name]
         rows += [(name, o.label, *verdict.cells(w)) for name, o, w in zip(names, report.opened, windows, strict=False)]
@@ -188,7 +188,7 @@ def verdict_table(report: Report) -> Table:
 
 def advices(report: Report) -> Iterator[str]:
     """What to do about each verdict of a region, told once."""
-    return verdict.advices(window for windows in report.summary.verdicts.values() for window in windows)
+    return verdict.advices(window for scope in _scopes(report) for window in report.summary.verdicts[scope.name])
 
 
 def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> Table:
@@ -196,9 +196,14 @@ def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> 
     return Table(("region", "gpu", *columns), rows, words=2)
 
 
+def _scopes(report: Report) -> list[Scope]:
+    """Everything, and the regions of which something lies in what is reported."""
+    return [scope for scope in report.summary.scopes if not scope.name or scope.wanted_s]
+
+
 def _rows(report: Report) -> Iterator[tuple[tuple[str, str], Row]]:
     """Each row with its region and GPU, the region told once."""
-    for scope in report.summary.scopes:
+    for scope in _scopes(report):
         names = [opened.label for opened in report.opened]
         rows = [*zip(names, scope.rows, strict=True), *([(ALL, scope.group)] if scope.group else [])]
         for first, (name, row) in zip([True] + [False] * len(rows), rows, strict=False):
