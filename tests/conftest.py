@@ -75,9 +75,17 @@ def timezone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]
 
 
 def _started_since(before: set[psutil.Process], ring_dir: Path) -> list[psutil.Process]:
-    children = set(psutil.Process().children(recursive=True)) - before
+    children = {child for child in psutil.Process().children(recursive=True) if not before & {child, *_parents(child)}}
     ours = [process for process in psutil.process_iter() if _ring_dir_of(process) == str(ring_dir)]
     return [process for process in {*children, *ours} if _runs(process)]
+
+
+def _parents(process: psutil.Process) -> list[psutil.Process]:
+    """What a browser that serves several tests starts meanwhile is its own."""
+    try:
+        return list(process.parents())
+    except psutil.Error:
+        return []
 
 
 def _ring_dir_of(process: psutil.Process) -> str | None:
