@@ -20,7 +20,7 @@ from .attach_view import Lines, Shown, csv_sink, screen_of
 from .charset import takes
 from .judging import OPTIONS as JUDGING, End, meaning_of, requirements_from, result_to, verdict
 from .live import LONGEST_S, bad_duration, open_csv
-from .options import SAMPLING, number, option, plan_from, with_options
+from .options import SAMPLING, number, option, plan_from, with_defaults, with_options
 from .places import RESULT, check_places, writable
 from .playing import recording_of
 from .screen import Aside, Quit
@@ -102,10 +102,7 @@ def _add_options_of_sampling(command: click.Command) -> None:
     for decorate in SAMPLING:
         decorate(command)
     command.params = [param for param in command.params if param.name != "annotate"]  # of files that are judged
-    options = {param.name: param for param in command.params if isinstance(param, click.Option)}
-    for name, default in (("metrics", METRICS), ("sample_us", SAMPLE_US)):
-        options[name].default, options[name].show_default = default, True
-        options[name].help = (options[name].help or "").partition(" [default")[0]
+    options = with_defaults(command, {"metrics": METRICS, "sample_us": SAMPLE_US})
     options["source"].metavar = "auto|cupti|gpm|script:FILE"
     options[
         "source"

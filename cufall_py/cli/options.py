@@ -27,6 +27,15 @@ def number(kind: type[int] | type[float], refusal: Callable[[object], str]) -> C
     return convert
 
 
+def with_defaults(command: click.Command, defaults: Mapping[str, object]) -> dict[str, click.Option]:
+    """The command's options by name, those of `defaults` with these instead of what they have elsewhere."""
+    options = {str(param.name): param for param in command.params if isinstance(param, click.Option)}
+    for name, default in defaults.items():
+        options[name].default, options[name].show_default = default, True
+        options[name].help = (options[name].help or "").partition(" [default")[0]
+    return options
+
+
 class RecordingPath(click.Path):
     """A file to read. An empty name, as of a variable that is not set, would be the folder this runs in."""
 

@@ -21,7 +21,7 @@ from cufall_py.saying import Say
 from . import Verb, gate, leave_at_once, say
 from .judging import OPTIONS as JUDGING, OWN, End, requirements_from, result_to
 from .live import LONGEST_S, bad_duration
-from .options import SAMPLING, number, option, plan_from, with_options
+from .options import SAMPLING, number, option, plan_from, with_defaults, with_options
 from .places import READ, RESULT, check_places, writable
 from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, source_of
 from .progress import Progress, size_of
@@ -122,10 +122,7 @@ def _add_options_of_others(command: click.Command) -> None:
     for decorate in (*SAMPLING, *OPTIONS):
         decorate(command)
     command.params = [param for param in command.params if param.name != "loop"]
-    options = {param.name: param for param in command.params if isinstance(param, click.Option)}
-    for name, default in (("metrics", SETS[0]), ("sample_us", SAMPLE_US)):
-        options[name].default, options[name].show_default = default, True
-        options[name].help = (options[name].help or "").partition(" [default")[0]
+    options = with_defaults(command, {"metrics": SETS[0], "sample_us": SAMPLE_US})
     options["speed"].help = "Recorded seconds that go by in one, or max. [default: 1 beside a command, else max]"
 
 
