@@ -7,14 +7,13 @@ GPU does not have is NaN or None and stays so quietly; one that fails for a whil
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, Protocol
 
 from .processes import names_of
+from .watching import Watching
 
 PERIOD_S = 0.2
 PROCESSES_S = 2.0
@@ -129,37 +128,20 @@ class BoundNvml:
             return None  # whatever is the matter with the GPU itself, the other fields tell
 
 
-class Readings:
+class Readings(Watching):
     """The newest reading of each GPU, by UUID. Start with `start`; `newest` never waits.
 
-    `unsaid` gives one line when NVML fails and one when it is back: the thread itself says nothing, so
-    that whoever listens is always called from the reader's.
+    `unsaid` gives one line when NVML fails and one when it is back.
     """
 
     def __init__(self, uuids: Sequence[str], nvml: Nvml | None = None) -> None:
+        super().__init__("cufall-nvml")
         self._newest = dict.fromkeys(uuids, Reading())
-        self._lines: SimpleQueue[str] = SimpleQueue()
         self._nvml = nvml or BoundNvml()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cufall-nvml", daemon=True)
         self._trouble = ""
-
-    def start(self) -> None:
-        self._thread.start()
 
     def newest(self, uuid: str) -> Reading:
         return self._newest[uuid]
-
-    def unsaid(self) -> Iterator[str]:
-        """Lines for a person that have come since the last time."""
-        while not self._lines.empty():
-            yield self._lines.get()
-
-    def close(self) -> None:
-        """Ask the thread to end; a call that hangs is not waited for."""
-        self._end.set()
-        if self._thread.ident:
-            self._thread.join(0.5)
 
     def _run(self) -> None:
         while not self._end.is_set():

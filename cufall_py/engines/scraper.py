@@ -5,11 +5,10 @@ An endpoint that fails is asked less and less often, and each way in which it fa
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from queue import SimpleQueue
+
+from cufall_py.watching import Watching
 
 from .fetch import Answer, Endpoint, EndpointProblem, endpoint, fetch
 from .page import NoMetrics, read
@@ -26,27 +25,21 @@ MOST_KEPT = 3600
 """Readings that wait to be taken; the oldest go."""
 
 
-class Scraper:
+class Scraper(Watching):
     """Readings of one endpoint. Start with `start`; neither `newest` nor `take` ever waits.
 
-    `url`, `key`: as for `fetch.endpoint`, which raises UsageError here. `unsaid` gives lines for a person: the thread
-    itself says nothing, so that whoever listens is always called from the reader's.
+    `url`, `key`: as for `fetch.endpoint`, which raises UsageError here.
     """
 
     def __init__(self, url: str, key: str = "", period_s: float = PERIOD_S, limit_s: float = LIMIT_S) -> None:
+        super().__init__("cufall-scrape")
         self.endpoint = endpoint(url, key)
         self._period_s, self._limit_s = period_s, limit_s
         self._paths = deque(self.endpoint.paths)
         self._newest: Reading | None = None
         self._waiting: deque[Reading] = deque(maxlen=MOST_KEPT)
-        self._lines: SimpleQueue[str] = SimpleQueue()
         self._said = set[str]()
         self._good = self._failed = 0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cufall-scrape", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     @property
     def newest(self) -> Reading | None:
@@ -56,17 +49,6 @@ class Scraper:
     def take(self) -> list[Reading]:
         """Those that have come since the last time, in order."""
         return [self._waiting.popleft() for _ in range(len(self._waiting))]
-
-    def unsaid(self) -> Iterator[str]:
-        """Lines for a person that have come since the last time."""
-        while not self._lines.empty():
-            yield self._lines.get()
-
-    def close(self) -> None:
-        """Ask the thread to end; an endpoint that hangs is not waited for."""
-        self._end.set()
-        if self._thread.ident:
-            self._thread.join(0.5)
 
     def _run(self) -> None:
         due = time.monotonic()
