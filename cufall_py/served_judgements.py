@@ -36,6 +36,11 @@ def check_all(reading: Reading, requirements: Sequence[Requirement]) -> None:
     """Raises UsageError for the first that cannot be asked of the recording."""
     has_servers = any(requirement.of_server for requirement in requirements) and bool(logs(reading.path))
     for requirement in requirements:
+        if requirement.of_server and reading.part is not None:
+            raise UsageError(
+                f"--require {requirement.text}: what a server said is judged on the whole recording or, in brackets, "
+                "on a region, not on a part"
+            )
         can_be = check_gpus if requirement.of_server and has_servers else check
         can_be(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
 

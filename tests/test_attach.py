@@ -134,6 +134,15 @@ def test_a_report_of_the_recording_has_the_same_tables_and_requirements(
     assert one["servers"] == json.loads(attached.stdout)["servers"]
 
 
+@pytest.mark.parametrize("part", ["--from=1", "--to=2", "--region=drive-1"])
+def test_a_server_is_not_judged_on_a_part_that_its_figures_are_not_of(
+    attached: subprocess.CompletedProcess[str], part: str
+) -> None:
+    ended = cufall("report", str(folder_of(attached) / "run.cufall"), part, "--require", "tokens_per_s > 20")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "in brackets, on a region, not on a part" in ended.stderr
+
+
 def test_a_recording_without_a_server_cannot_be_asked_for_its_figures(tmp_path: Path) -> None:
     ended = cufall("record", "--source", script(tmp_path), "--duration-sec", "0.3", "-o", str(tmp_path / "a.cufall"))
     assert ended.returncode == 0
