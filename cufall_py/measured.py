@@ -31,7 +31,7 @@ class Measured:
     def __init__(
         self, name: str, opened: Sequence[Opened], begin_ns: int, live: Callable[[int], bool], wait_s: float
     ) -> None:
-        self.name, self._begin_ns, self._end_ns = name, begin_ns, 0
+        self.name, self.begin_ns, self._end_ns = name, begin_ns, 0
         self._subjects = [Subject(o.device.ordinal, o.device.name, o.metrics) for o in opened]
         span = (begin_ns, FOREVER_NS)
         self._summarizer = Summarizer(self._subjects, part=[span], recorded=(begin_ns, begin_ns))
