@@ -23,6 +23,7 @@ __all__ = [
     "Wanted",
     "__version__",
     "attach",
+    "log_to",
     "mark",
     "mark_begin",
     "mark_end",
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .attachment import Attachment
     from .background import BackgroundSession
     from .errors import CufallError
+    from .feeding import log_to
     from .frames import Frame
     from .marks import mark, mark_begin, mark_end
     from .part import Part
@@ -56,6 +58,7 @@ _HOMES = {
     "Session": "session",
     "Wanted": "resolve",
     "attach": "attaching",
+    "log_to": "feeding",
     "mark": "marks",
     "mark_begin": "marks",
     "mark_end": "marks",

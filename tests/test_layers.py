@@ -174,8 +174,10 @@ LAYERS: dict[str, str] = {
     "export.parquet": "analysis.* recording_reader sources spans",
     "streams": "frames outline",
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
-    "engines.scraper engines.servers errors frames judgements plan report requirements saying scratch served "
+    "engines.scraper engines.servers errors frames judgements measured plan report requirements saying scratch served "
     "served_frames served_judgements sources streams views.served",
+    "sinks": "errors",
+    "feeding": "analysis.* attachment background engines.rates errors measured requirements saying served sinks",
     "attaching": "attachment engines.servers plan resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",
