@@ -23,6 +23,7 @@ __all__ = [
     "Wanted",
     "__version__",
     "attach",
+    "attach_gpus",
     "log_to",
     "mark",
     "mark_begin",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .attaching import attach
+    from .attaching import attach, attach_gpus
     from .attachment import Attachment
     from .background import BackgroundSession
     from .errors import CufallError
@@ -58,6 +59,7 @@ _HOMES = {
     "Session": "session",
     "Wanted": "resolve",
     "attach": "attaching",
+    "attach_gpus": "attaching",
     "log_to": "feeding",
     "mark": "marks",
     "mark_begin": "marks",

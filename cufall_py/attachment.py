@@ -70,7 +70,8 @@ class Latest:
 
 
 class Attachment:
-    """Samples the GPUs of servers and scrapes their metrics until closed. Use as a context manager, from any thread.
+    """Samples the GPUs of servers and scrapes their metrics until closed; without servers it samples what GPUs the plan
+    has. Use as a context manager, from any thread.
 
     `gpus`: the UUIDs of each server's GPUs, empty for those that no other has. `say`, called from a thread of this,
     gets each line a person should read; `said` has the newest. `record`: the recording, which is written over; without
@@ -268,9 +269,10 @@ class Attachment:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def _repr_html_(self) -> str:
+        from .views.notebook import overview
         from .views.served import as_html
 
-        return as_html(self.served())
+        return "".join((overview(self.report().summary), *as_html(self.served())))
 
     def _is_owner(self) -> bool:
         """Whether this is the process that attached, and no copy that it forked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -109,6 +110,12 @@ class Measured:
         ordinals = [subject.ordinal for subject in self._subjects]
         check(requirement, ordinals, self._subjects[0].metrics.metrics)
         return judge(requirement, _named(self.all(), self.name), {requirement.metric: NOT_SAMPLED})
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: a row a GPU."""
+        from .views.notebook import overview
+
+        return overview(self.all(), self.name) if self._end_ns else f"{html.escape(self.name)} is still being measured"
 
 
 def _named(summary: Summary, name: str) -> Summary:

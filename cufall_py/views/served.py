@@ -12,7 +12,7 @@ from cufall_py.engines.rates import Interval
 from cufall_py.engines.reading import Reading
 from cufall_py.served import Log, Served, gauge, latency, total
 
-from .tables import MISSING, Table, text
+from .tables import MISSING, Table, as_html as table_element, text
 from .verdict import share_text
 
 BAR, ASCII_BAR, BAR_WIDTH = "▇", "#", 40
@@ -138,18 +138,12 @@ def _rates(interval: Interval) -> Iterator[str]:
         yield f"accepted {share_text(kept)}"
 
 
-def as_html(found: Sequence[Served]) -> str:
+def as_html(found: Sequence[Served]) -> Iterator[str]:
     """The tables of several servers, for a notebook."""
-    parts = (
-        f"<h4>{html.escape(title(one.log))}</h4>{_html(by_concurrency(one))}{_html(by_phase(one))}" for one in found
-    )
-    return "".join(parts)
-
-
-def _html(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.head)
-    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in table.rows)
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    for one in found:
+        yield f"<h4>{html.escape(title(one.log))}</h4>"
+        yield table_element(by_concurrency(one))
+        yield table_element(by_phase(one))
 
 
 def _mean(mean: Mean, shown: Callable[[float], str]) -> str:
