@@ -1,4 +1,4 @@
-"""The Python of docs/python.md runs as it stands there, beside a server and on scripted GPUs."""
+"""The Python of docs/python.md and of the README runs as it stands there, beside a server and on scripted GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.scripted import ROOT, script
 from tests.servers import Running, serving
 from tests.test_sinks import Kept
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+BLOCKS, README = (
+    re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    for page in (ROOT / "docs" / "python.md", ROOT / "README.md")
+)
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +103,11 @@ def test_a_sink_of_ones_own(names: dict[str, Any], capsys: pytest.CaptureFixture
 
 def test_all_of_them_are_run() -> None:
     assert len(BLOCKS) == 7
+
+
+def test_the_readmes(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    program, reading = README[-2:]
+    exec(program, {**names, "decode": lambda tokens: time.sleep(0.5)})
+    assert capsys.readouterr().out.split()[0] == "0.5"
+    exec(reading, names)
+    assert capsys.readouterr().out.startswith("0 [")
