@@ -15,7 +15,7 @@ from cufall_py.errors import UsageError
 
 SECONDS = 5.2
 LOADS = Path(__file__).with_name("demo_loads.py")
-BEST = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "occupancy", "launches", "pcie.rx", "pcie.tx")
+BEST = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "occupancy", "launches", "ctas", "pcie.rx", "pcie.tx")
 SETS = (BEST, tuple(name for name in BEST if name not in ("alu", "occupancy")), ("tensor", "sm", "gr", "dram"))
 """Best first: the first that this GPU can sample in one pass is taken."""
 SEEN = {
