@@ -29,7 +29,7 @@ settings.load_profile("cufall")
 @pytest.fixture(autouse=True)
 def ring_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this test's rings lie; no other CUFALL_ variable reaches it, nor what was verified on this machine."""
-    for name in [name for name in os.environ if name.startswith("CUFALL_")]:
+    for name in [name for name in os.environ if name.startswith("CUFALL_") and not name.startswith("CUFALL_TEST_")]:
         monkeypatch.delenv(name)
     directory = tmp_path / "rings"
     monkeypatch.setenv("CUFALL_RING_DIR", str(directory))
