@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 from .child import PASSED_ON, Child
 from .errors import CufallError
@@ -17,16 +17,30 @@ from .marks import Mark, MarksSocket, clear_stale
 from .outline import REGION_BEGIN, REGION_END
 from .saying import Say
 
-COMMAND = "command"
-"""The region in which a wrapped command ran."""
+COMMAND, DURATION = "command", "duration"
+"""The regions in which a wrapped command ran, and of a duration that was asked for."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TICK_S = 0.05
+
+
+class Frame(Protocol):
+    """A frame, of which only its time matters here (Unix epoch)."""
+
+    @property
+    def start_ns(self) -> int: ...
+
+    @property
+    def end_ns(self) -> int: ...
 
 
 class Recordable(Protocol):
     """What can be recorded: GPUs that are sampled (Session), or a part of a recording (Playback)."""
 
-    def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Any]:
+    @property
+    def length_s(self) -> float | None:
+        """From the first frame to the last; None where GPUs are sampled until somebody ends it."""
+
+    def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """As many as `duration_s` has, or to the end; `tick` is called many times a second while there is none."""
 
     def moment(self, at_ns: int) -> int:
@@ -116,6 +130,8 @@ class Recorder:
         self._child: Child | None = None
         self._begin_ns = self._end_ns = 0
         self._in_region = False
+        self._timed = bool(wishes.duration_s) and not wishes.command and source.length_s is None
+        self._reached_ns = 0
         self._marked = Counter[str]()
 
     def run(self) -> Outcome:
@@ -152,10 +168,21 @@ class Recorder:
 
     def _record(self) -> None:
         try:
-            for _ in self._source.frames(self._wishes.duration_s, self._tick):
+            for frame in self._source.frames(self._wishes.duration_s, self._tick):
+                self._note_duration(frame)
                 self._tick()
         except _Enough:
             pass
+        finally:
+            if self._reached_ns:
+                self._source.mark(REGION_END, self._reached_ns, name=DURATION)
+
+    def _note_duration(self, frame: Frame) -> None:
+        """Its region is that of the frames: GPUs start one after the other, and the first frame waits for all."""
+        if self._timed and not self._reached_ns:
+            self._source.mark(REGION_BEGIN, frame.start_ns, name=DURATION, text="")
+        if self._timed:
+            self._reached_ns = frame.end_ns
 
     def _tick(self) -> None:
         """Raises _Enough when it is."""
