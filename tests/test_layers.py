@@ -90,8 +90,9 @@ LAYERS: dict[str, str] = {
     "pyramid": "metrics outline recording_reader samples span_frames spans thinning",
     "copying": "metrics outline recorded_metrics recording recording_reader span_frames spans",
     "recorder": "child errors marks outline saying",
-    "playback": "copying devices errors frames keep metrics notes outline pace part plan readings recorded_metrics "
-    "recording recording_reader resolve samples sources span_frames spans saying",
+    "played": "frames outline readings recording_reader spans",
+    "playback": "copying devices errors frames keep metrics notes outline pace part plan played readings "
+    "recorded_metrics recording recording_reader resolve samples sources span_frames spans saying",
     "analysis.advice": "",
     "analysis.evidence": "",
     "analysis.decision_table": "errors analysis.evidence",
