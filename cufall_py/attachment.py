@@ -122,6 +122,10 @@ class Attachment:
             raise UsageError("a region needs a name")
         return Region(self._marks.put, name, text)
 
+    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+        """Have an event written to the recording that happened then (Unix epoch)."""
+        self._marks.put((kind, at_ns, fields))
+
     def latest(self) -> Latest:
         """What came last of all; never waits."""
         return Latest(self._newest, tuple(map(self._now, range(len(self.servers)))))

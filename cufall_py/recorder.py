@@ -111,6 +111,24 @@ class Signals:
                 self._leave(number)
 
 
+class Duration:
+    """Marks the time of the frames that were asked for, which is shorter than what is recorded: GPUs start one after
+    the other, and the first frame waits for all."""
+
+    def __init__(self, mark: Callable[..., None]) -> None:
+        self._mark, self._reached_ns = mark, 0
+
+    def take(self, frame: Frame) -> None:
+        if not self._reached_ns:
+            self._mark(REGION_BEGIN, frame.start_ns, name=DURATION, text="")
+        self._reached_ns = frame.end_ns
+
+    def end(self) -> None:
+        """With the frame that was taken last, if any was."""
+        if self._reached_ns:
+            self._mark(REGION_END, self._reached_ns, name=DURATION)
+
+
 class Recorder:
     """Takes the frames of a source that is being recorded, beside a command if one is wished for.
 
@@ -130,8 +148,8 @@ class Recorder:
         self._child: Child | None = None
         self._begin_ns = self._end_ns = 0
         self._in_region = False
-        self._timed = bool(wishes.duration_s) and not wishes.command and source.length_s is None
-        self._reached_ns = 0
+        timed = bool(wishes.duration_s) and not wishes.command and source.length_s is None
+        self._duration = Duration(source.mark) if timed else None
         self._marked = Counter[str]()
 
     def run(self) -> Outcome:
@@ -169,20 +187,14 @@ class Recorder:
     def _record(self) -> None:
         try:
             for frame in self._source.frames(self._wishes.duration_s, self._tick):
-                self._note_duration(frame)
+                if self._duration:
+                    self._duration.take(frame)
                 self._tick()
         except _Enough:
             pass
         finally:
-            if self._reached_ns:
-                self._source.mark(REGION_END, self._reached_ns, name=DURATION)
-
-    def _note_duration(self, frame: Frame) -> None:
-        """Its region is that of the frames: GPUs start one after the other, and the first frame waits for all."""
-        if self._timed and not self._reached_ns:
-            self._source.mark(REGION_BEGIN, frame.start_ns, name=DURATION, text="")
-        if self._timed:
-            self._reached_ns = frame.end_ns
+            if self._duration:
+                self._duration.end()
 
     def _tick(self) -> None:
         """Raises _Enough when it is."""

@@ -16,7 +16,7 @@ import pytest
 from cufall_py.recording_reader import Recording
 from tests.helpers import EPOCH, SECOND
 from tests.recordings import busy, opened, phases, region, writer
-from tests.scripted import cufall, fault, script, soon, start
+from tests.scripted import cufall, fault, late, script, soon, start
 
 QUICK = ("--decode-us", "20000", "--frame-us", "20000")
 
@@ -122,12 +122,6 @@ def test_what_was_missed_ends_with_3(run: Run) -> None:
     why = "requirement missed: tensor.mean >= 30% on GPU 1: it is 20.0%"
     assert run.told["why"] == why and ended.stderr.splitlines()[-1].endswith(f": {why}; exit 3")
     assert {r["region"] for r in run.told["requirements"]} == {"duration"}
-
-
-def late(gpus: int, last_s: float) -> list[dict[str, Any]]:
-    """Each GPU gives its first sample a tenth of a second after the one before, the last one then."""
-    begin_s = [0.8 + 0.1 * gpu for gpu in range(gpus - 1)] + [last_s]
-    return [fault(gpu, "gap", for_s=for_s) for gpu, for_s in enumerate(begin_s)]
 
 
 def test_gpus_that_start_one_after_the_other_hold_a_coverage(run: Run, tmp_path: Path) -> None:
