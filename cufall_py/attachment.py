@@ -28,6 +28,7 @@ from .engines.scraper import Scraper
 from .engines.servers import Server
 from .errors import CufallError, UsageError
 from .frames import Frame
+from .measured import statistics
 from .plan import Plan
 from .saying import Say
 from .scratch import folder
@@ -121,6 +122,10 @@ class Attachment:
             raise UsageError("a region needs a name")
         return Region(self._marks.put, name, text)
 
+    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+        """Have an event written to the recording that happened then (Unix epoch)."""
+        self._marks.put((kind, at_ns, fields))
+
     def latest(self) -> Latest:
         """What came last of all; never waits."""
         return Latest(self._newest, tuple(map(self._now, range(len(self.servers)))))
@@ -141,10 +146,7 @@ class Attachment:
         scope = summary.scope(region)
         if scope is None:
             raise UsageError(f"no region {region}; there are {_listed(s.name for s in summary.scopes if s.name)}")
-        if metric not in summary.metrics:
-            raise UsageError(f"{metric} is not sampled here; there are {_listed(summary.metrics)}")
-        row = scope.rows[self._position(gpu)] if gpu is not None else scope.group or scope.rows[0]
-        return row.metrics[summary.metrics.index(metric)]
+        return statistics(summary, scope, metric, gpu)
 
     def verdict(self, region: str = "", gpu: int | None = None) -> WindowVerdict:
         """What a GPU (by CUDA ordinal; None: the first) was bound by in a region, or all. Raises UsageError."""

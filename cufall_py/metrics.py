@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .presets import TIME as TIME  # also found here
+
 Floats = NDArray[np.float64]
-TIME = "time"
-"""As an elapsed counter: the sample's own nanoseconds."""
 INFINITE = float("inf")
 SATURATED = float(2**32 - 1)
 """A 32-bit hardware counter that ran into its end."""

@@ -23,7 +23,7 @@ from cufall_py.plan import Plan
 from cufall_py.requirements import parse
 from cufall_py.served import Log, frame_table, logs, phase_shares
 from cufall_py.server_gpus import gpus_of
-from tests.scripted import command, cufall, script, soon, start
+from tests.scripted import command, cufall, late, script, soon, start
 from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure
 from tests.terminals import Terminal
 from tests.test_schemas import fits
@@ -115,6 +115,17 @@ def test_requirements_are_judged_of_servers_and_of_gpus(attached: subprocess.Com
     assert attached.returncode == 4
     told = json.loads((folder_of(attached) / "result.json").read_text())
     assert (told["exit_code"], len(told["requirements"])) == (4, 3)
+
+
+def test_gpus_that_start_one_after_the_other_hold_a_coverage(server: Running, tmp_path: Path) -> None:
+    source, out = script(tmp_path, gpus=4, faults=late(4, last_s=1.5)), str(tmp_path / "run.cufall")
+    words = ("attach", server.url, "--source", source, *QUICK, "--duration-sec", "2", "--record", out, "--json")
+    ended = cufall(*words, "--require", "coverage >= 99%")
+    found = json.loads(ended.stdout)["requirements"]
+    assert [(j["outcome"], j["region"]) for j in found] == [("held", "duration")] * 4, ended.stderr
+    (duration,) = Recording(out).regions()["duration"]
+    assert duration.end_ns - duration.start_ns == 2_000_000_000
+    assert ended.returncode == 0
 
 
 def test_each_load_is_a_region_of_the_recording(attached: subprocess.CompletedProcess[str]) -> None:

@@ -27,7 +27,7 @@ LAYERS: dict[str, str] = {
     "presets": "",
     "costs": "",
     "peaks": "",
-    "metrics": "",
+    "metrics": "presets",
     "processes": "",
     "watching": "",
     "readings": "errors processes watching",
@@ -90,8 +90,9 @@ LAYERS: dict[str, str] = {
     "pyramid": "metrics outline recording_reader samples span_frames spans thinning",
     "copying": "metrics outline recorded_metrics recording recording_reader span_frames spans",
     "recorder": "child errors marks outline saying",
-    "playback": "copying devices errors frames keep metrics notes outline pace part plan readings recorded_metrics "
-    "recording recording_reader resolve samples sources span_frames spans saying",
+    "played": "frames outline readings recording_reader spans",
+    "playback": "copying devices errors frames keep metrics notes outline pace part plan played readings "
+    "recorded_metrics recording recording_reader resolve samples sources span_frames spans saying",
     "analysis.advice": "",
     "analysis.evidence": "",
     "analysis.decision_table": "errors analysis.evidence",
@@ -157,7 +158,7 @@ LAYERS: dict[str, str] = {
     "views.groups": "analysis.groups views.*",
     "views.summary": "analysis.* judgements keep metrics outline report views.* views.groups views.verdict",
     "views.served": "analysis.concurrency analysis.phases engines.rates engines.reading served views.* views.verdict",
-    "views.served_screen": "views.* views.served",
+    "views.served_screen": "views.* views.verdict",
     "views.served_plot": "analysis.concurrency served views.served",
     "views.driven": "engines.drive views.* views.served",
     "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
@@ -174,7 +175,7 @@ LAYERS: dict[str, str] = {
     "export.parquet": "analysis.* recording_reader sources spans",
     "streams": "frames outline",
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
-    "engines.scraper engines.servers errors frames judgements plan report requirements saying scratch served "
+    "engines.scraper engines.servers errors frames judgements measured plan report requirements saying scratch served "
     "served_frames served_judgements sources streams views.served",
     "attaching": "attachment engines.servers plan resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",

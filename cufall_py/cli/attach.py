@@ -114,6 +114,8 @@ _add_options_of_sampling(attach)
 
 
 def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
+    from cufall_py.recorder import Duration
+
     requirements = requirements_from(options["require"])
     _check(urls, options, requirements)
     loads = loads_from(options)
@@ -125,9 +127,13 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         attachment = stack.enter_context(_attached(urls, devices, plan, options, aside))
         _check_judged(requirements, attachment)
         shown = _view(attachment, options, aside)
-        sink = csv_sink(attachment, file, options["csv_path"]) if file else None
+        duration = Duration(attachment.mark)
+        sinks: list[Callable[[Any], None]] = [duration.take] if duration_s else []
+        if file:
+            sinks.append(csv_sink(attachment, file, options["csv_path"]))
         end_in_order()
-        end, driven = _follow(attachment, duration_s, shown, sink, loads, options)
+        end, driven = _follow(attachment, duration_s, shown, sinks, loads, options)
+        duration.end()
         failure = _closed(attachment)
         for line in attachment.lines():
             say(line)
@@ -221,7 +227,7 @@ def _follow(
     attachment: Attachment,
     duration_s: float,
     view: AbstractContextManager[Shown | None],
-    sink: Callable[[Any], None] | None,
+    sinks: Sequence[Callable[[Any], None]],
     loads: tuple[Sequence[int], Work] | None,
     options: dict[str, Any],
 ) -> tuple[int, list[Driven]]:
@@ -229,7 +235,7 @@ def _follow(
     load = Load(attachment, *loads, options["api_key"]) if loads else None
     try:
         with view as shown:
-            _loop(attachment, duration_s, shown, sink, load)
+            _loop(attachment, duration_s, shown, sinks, load)
     except Quit:
         pass
     except Ended as ended:
@@ -241,7 +247,7 @@ def _loop(
     attachment: Attachment,
     duration_s: float,
     shown: Shown | None,
-    sink: Callable[[Any], None] | None,
+    sinks: Sequence[Callable[[Any], None]],
     load: Load | None,
 ) -> None:
     from cufall_py.plan import whole_frames
@@ -252,7 +258,7 @@ def _loop(
     while not attachment.ended:
         while frames.held:
             frame = frames.held.popleft()
-            if sink:
+            for sink in sinks:
                 sink(frame)
             left -= 1
             if left == 0:

@@ -35,7 +35,8 @@ class Lines:
         self._last_ns = [0] * len(attachment.servers)
 
     def tick(self) -> None:
-        from cufall_py.views.served import line, percent
+        from cufall_py.views.served import line
+        from cufall_py.views.verdict import share_text
         from cufall_py.views.waterfall import clock
 
         latest = self._attachment.latest()
@@ -47,7 +48,7 @@ class Lines:
             words.append(line(now.reading, now.interval))
             for label, values in zip(*_gpus(self._attachment, k, latest.frame), strict=True):
                 shown = zip(_metrics(self._attachment), values, strict=True)
-                words.append(f"{label} " + " ".join(f"{name} {percent(value)}" for name, value in shown))
+                words.append(f"{label} " + " ".join(f"{name} {share_text(value)}" for name, value in shown))
             with writing(STDOUT):
                 print("  ".join(words), flush=True)
 

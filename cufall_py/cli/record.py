@@ -95,7 +95,8 @@ def record(**options: Any) -> None:
     """Record every sample: beside a command, for a while, or until Ctrl-C; and judge what was recorded.
 
     A command's input, output and end are its own, and signals are passed on to it; region `command` is when it runs.
-    Requirements are judged at the end, in that region if no other is named.
+    Without one, region `duration` is what --duration-sec asks for, from when all GPUs give samples. Requirements are
+    judged at the end, in that region if no other is named.
     """
     taken = {options["output"]: "is where -o goes", read_of(options["source"]): READ}
     with result_to(options["result"], taken) as told:

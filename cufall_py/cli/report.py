@@ -79,7 +79,7 @@ def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
     Without an output on stdout, the summary is text there. Requirements must hold on each GPU of each FILE, in the
-    region `command` if there is one and no other is named.
+    region `command` or `duration` if there is one and no other is named.
     """
     if not sys.stdout:
         raise CufallError("stdout is closed, and the report goes there")

@@ -12,7 +12,7 @@ from cufall_py.engines.rates import Interval
 from cufall_py.engines.reading import Reading
 from cufall_py.served import Log, Served, gauge, latency, total
 
-from .tables import MISSING, Table, text
+from .tables import MISSING, Table, as_html as table_html, text
 from .verdict import share_text
 
 BAR, ASCII_BAR, BAR_WIDTH = "▇", "#", 40
@@ -81,7 +81,7 @@ def _row(one: Served, row: Row) -> list[str]:
         str(frames),
         *tokens,
         _mean(row.tpot_s, lambda seconds: f"{1000 * seconds:.3g}"),
-        *(_mean(row.metrics[label], percent) for label in one.labels),
+        *(_mean(row.metrics[label], share_text) for label in one.labels),
     ]
 
 
@@ -97,7 +97,7 @@ def by_phase(one: Served) -> Table:
             phase,
             f"{one.phase_s[phase]:.1f}",
             share_text(one.phase_s[phase] / whole) if whole else MISSING,
-            *(percent(value) for value in one.phase_means[phase].tolist()),
+            *(share_text(value) for value in one.phase_means[phase].tolist()),
         ]
         for phase in PHASES
     ]
@@ -141,15 +141,10 @@ def _rates(interval: Interval) -> Iterator[str]:
 def as_html(found: Sequence[Served]) -> str:
     """The tables of several servers, for a notebook."""
     parts = (
-        f"<h4>{html.escape(title(one.log))}</h4>{_html(by_concurrency(one))}{_html(by_phase(one))}" for one in found
+        f"<h4>{html.escape(title(one.log))}</h4>{table_html(by_concurrency(one))}{table_html(by_phase(one))}"
+        for one in found
     )
     return "".join(parts)
-
-
-def _html(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.head)
-    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in table.rows)
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def _mean(mean: Mean, shown: Callable[[float], str]) -> str:
@@ -163,10 +158,6 @@ def _mean(mean: Mean, shown: Callable[[float], str]) -> str:
 
 def number(value: float) -> str:
     return MISSING if not math.isfinite(value) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def percent(value: float) -> str:
-    return MISSING if math.isnan(value) else share_text(value)
 
 
 def milliseconds(seconds: float) -> str:

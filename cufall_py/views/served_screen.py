@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .served import percent
 from .styled import RAMP, Line, fitted
+from .verdict import share_text
 
 FOOTER = "q quit"
 CELLS = 12
@@ -49,7 +49,7 @@ def _block(block: Block, metrics: Sequence[str]) -> list[Line]:
     for gpu, values in zip(block.gpus, block.values, strict=True):
         row: Line = [(f"{gpu} ", "bold")]
         for name, value in zip(metrics, values, strict=True):
-            row += [(f" {name} {percent(value):>5} ", ""), bar(value)]
+            row += [(f" {name} {share_text(value):>5} ", ""), bar(value)]
         rows.append(row)
     return rows
 
