@@ -60,6 +60,8 @@ LAYERS: dict[str, str] = {
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
     "launch": "errors sampler",
+    "rotation": "errors",
+    "fitting": "devices errors launch plan presets resolve rotation sources",
     "verify.ptx": "",
     "verify.checks": "metrics samples",
     "verify.loads": "errors launch",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cufall_py.errors import UsageError
-from cufall_py.rotation import Set, Turn, checked_seconds, sets_of, turns
+from cufall_py.rotation import Turn, checked_seconds, sets_of, turns
 
 NAMES = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "l2")
 
@@ -30,11 +30,18 @@ def test_each_set_begins_with_the_base_and_takes_the_rest_greedily() -> None:
         ("tensor", "sm", "gr", "alu"),
     ]
     # a small one that comes later takes the room that a large one leaves
-    assert sets_of(("tensor", "dram", "fma", "alu"), at_most(3, fma=2)) == [("tensor", "dram", "alu"), ("tensor", "fma")]
+    assert sets_of(("tensor", "dram", "fma", "alu"), at_most(3, fma=2)) == [
+        ("tensor", "dram", "alu"),
+        ("tensor", "fma"),
+    ]
 
 
 def test_a_base_that_does_not_fit_is_taken_as_far_as_it_does() -> None:
-    assert sets_of(("tensor", "sm", "gr", "dram"), at_most(2)) == [("tensor", "sm"), ("tensor", "gr"), ("tensor", "dram")]
+    assert sets_of(("tensor", "sm", "gr", "dram"), at_most(2)) == [
+        ("tensor", "sm"),
+        ("tensor", "gr"),
+        ("tensor", "dram"),
+    ]
 
 
 def test_a_metric_that_does_not_fit_beside_the_base_has_what_of_it_fits() -> None:
