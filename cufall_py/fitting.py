@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from .devices import select
 from .errors import CufallError, UsageError, as_json, from_json
 from .launch import Question, interpreter
 from .plan import Plan
-from .presets import SHORT_NAMES
+from .presets import SHORT_NAMES, in_verdict_set
 from .resolve import Wanted, resolve
 from .rotation import Set, sets_of
 from .sources import Passes, Provider, provider
@@ -25,6 +25,8 @@ class Fitting:
 
     sets: tuple[Set, ...]
     left_out: tuple[str, ...] = ()
+    beyond: bool = False
+    """Whether they hold what a session would leave out for the chip's verdict set is without it."""
 
 
 def ask(plan: Plan) -> Fitting:
@@ -36,14 +38,14 @@ def ask(plan: Plan) -> Fitting:
         question.close()
     if "failed" in told:
         raise from_json(told["failed"])
-    return Fitting(tuple(map(tuple, told["sets"])), tuple(told["left_out"]))
+    return Fitting(tuple(map(tuple, told["sets"])), tuple(told["left_out"]), told["beyond"])
 
 
 def tell(source: str, plan: str) -> None:
     """Entry for `ask`: print its answer as JSON."""
     try:
         found = fitting(provider(source), Plan.from_json(json.loads(plan)))
-        print(json.dumps({"sets": found.sets, "left_out": found.left_out}))
+        print(json.dumps(asdict(found)))
     except CufallError as error:
         print(json.dumps({"failed": as_json(error)}))
 
@@ -73,7 +75,8 @@ def _fitting(wanted: Wanted, chips: Sequence[Passes]) -> Fitting:
     if not names:
         raise UsageError(next(iter(lacking.values())))
     sets = sets_of(names, lambda chosen: {*_passes(wanted, chosen, chips)[0]} == {1})
-    return Fitting(tuple(sets), tuple(f"left out: {why}" for why in lacking.values()))
+    beyond = any(n in wanted.optional and not any(in_verdict_set(n, chip.chip) for chip in chips) for n in names)
+    return Fitting(tuple(sets), tuple(f"left out: {why}" for why in lacking.values()), beyond)
 
 
 def _lacking(wanted: Wanted, name: str, chips: Sequence[Passes]) -> str:

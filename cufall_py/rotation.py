@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
@@ -72,15 +73,20 @@ def sets_of(names: Sequence[str], fits: Callable[[Set], bool]) -> list[Set]:
     return [base, *found] if without or not found else found
 
 
+def places(path: Path, of: int) -> list[Path]:
+    """Where recordings of so many sets go that are told this path: `a.turn-1-of-2.cufall`, ... of `a.cufall`."""
+    return [path.with_name(f"{path.stem}.turn-{k + 1}-of-{of}{path.suffix}") for k in range(of)]
+
+
 def checked_seconds(seconds: float) -> float:
-    """The length of a turn. Raises UsageError for one that cannot be."""
-    if not LEAST_S <= seconds <= MOST_S:
+    """The length of a turn, 0 for no turns. Raises UsageError for one that cannot be."""
+    if seconds and not LEAST_S <= seconds <= MOST_S:
         raise UsageError(bad_seconds(seconds))
     return seconds
 
 
 def bad_seconds(value: object) -> str:
-    return f"--rotate {value}: must be a number of seconds from {LEAST_S:g} to {MOST_S:g}"
+    return f"--rotate {value}: must be 0 or a number of seconds from {LEAST_S:g} to {MOST_S:g}"
 
 
 def _filled(chosen: Set, others: Sequence[str], fits: Callable[[Set], bool]) -> Set:

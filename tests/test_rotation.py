@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
 from cufall_py.errors import UsageError
-from cufall_py.rotation import Turn, checked_seconds, sets_of, turns
+from cufall_py.rotation import Turn, checked_seconds, places, sets_of, turns
 
 NAMES = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "l2")
 
@@ -74,8 +75,12 @@ def test_a_turn_tells_the_others() -> None:
     assert Turn.from_json(json.loads(json.dumps(first.to_json()))) == first
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.99, 600.1, float("inf"), float("nan"), -1.0])
+@pytest.mark.parametrize("seconds", [0.001, 0.99, 600.1, float("inf"), float("nan"), -1.0])
 def test_a_turn_has_a_least_and_a_most_length(seconds: float) -> None:
-    with pytest.raises(UsageError, match=r"^--rotate .*: must be a number of seconds from 1 to 600$"):
+    with pytest.raises(UsageError, match=r"^--rotate .*: must be 0 or a number of seconds from 1 to 600$"):
         checked_seconds(seconds)
-    assert checked_seconds(1.0) == 1.0
+    assert (checked_seconds(1.0), checked_seconds(0.0)) == (1.0, 0.0)
+
+
+def test_recordings_of_sets_lie_beside_one_another() -> None:
+    assert places(Path("here/a.b.cufall"), 2) == [Path(f"here/a.b.turn-{k}-of-2.cufall") for k in (1, 2)]

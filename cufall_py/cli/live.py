@@ -21,6 +21,7 @@ from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .charset import encoding_of, takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
+from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
 from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from, length_from
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 VERDICT_LINES = "verdict lines"
 LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
 LONGEST_S = 1e9
+SAMPLED = ("source", "rotate")
+"""Options that no recording has which is named otherwise."""
 
 
 def bad_width(value: object) -> str:
@@ -48,7 +51,7 @@ def bad_duration(value: object) -> str:
 
 
 @click.command(cls=Verb)
-@with_options(*SAMPLING, *PLAYING)
+@with_options(*SAMPLING, *PLAYING, ROTATE)
 @option(
     "--duration-sec",
     type=number(float, bad_duration),
@@ -116,10 +119,17 @@ def watch(options: dict[str, Any]) -> None:
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], FrameSource]:
     """Where frames come from, once the plan is known."""
 
+    turn_s = seconds_from(options)
+
     def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> FrameSource:
         from cufall_py.session import Session
 
-        return Session(plan, say, process=process, asked=asked)
+        def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> Session:
+            return Session(plan, say, process=process, asked=asked)
+
+        if not turn_s:
+            return at_once(plan, process)
+        return in_turns(plan, plan.wanted, turn_s, say, process, asked, at_once)
 
     return source_of(options, stack, lambda path, plan, say: playback(path, plan, say, options), sample)
 
@@ -246,6 +256,7 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
         writer = CsvWriter(file, source.opened)
 
     def write(frame: Frame) -> None:
+        writer.gpus, writer.turn = source.opened, source.turn.name if source.turn else ""
         with writing(place):
             writer.write(frame)
             if flush:
@@ -257,21 +268,25 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
 def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:
     from cufall_py.views.waterfall import ASCII_BLANK, ASCII_RAMP, row
 
-    metrics = source.opened[0].metrics.metrics
     labels, colour = not options["no_labels"], bool(options["color"])
     if ascii_only := not takes(sys.stdout, "\u28ff\u00b7"):
         ramp = f"bands are of {ASCII_RAMP.strip()} (least to most), {ASCII_BLANK} where not measured"
         say(f"stdout takes no Braille dots ({encoding_of(sys.stdout)}): {ramp}")
-    width = options["width"] or 0
+    width, turn = options["width"] or 0, None
 
     def write(frame: Frame) -> None:
-        nonlocal width
+        nonlocal width, turn
+        metrics = source.opened[0].metrics.metrics
         gpus = [opened.label for opened in source.opened]  # by what each is measured may turn out late
-        width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
+        begins, turn = source.turn != turn, source.turn
+        if begins or not width:
+            bands = len(gpus) * len(metrics)
+            width = options["width"] or _width(len(row(frame, gpus, metrics, 0, labels, False)), bands)
+        head = f"{turn.name}: {', '.join(metric.label for metric in metrics)}\n" if begins and turn else ""
         line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
             # with its end in one piece: a signal may end this between two
-            print(line + "\n", end="", flush=not options["no_flush"])
+            print(head + line + "\n", end="", flush=not options["no_flush"])
 
     return write
 
