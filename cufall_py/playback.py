@@ -137,6 +137,10 @@ class Playback:
         )
         self._copy = Copy(writer, [o.metrics for o in opened], pickers, self._spans, self.outline.regions)
 
+    def paths(self, path: Path) -> list[Path]:
+        """Where `record` writes, told this path."""
+        return [path]
+
     @property
     def recordable(self) -> list[Opened]:
         """What `record` copies of each GPU."""

@@ -138,6 +138,10 @@ class Session:
         for gpu, opened in enumerate(self.opened):
             self._check_recorded(gpu, opened)
 
+    def paths(self, path: Path) -> list[Path]:
+        """Where `record` writes, told this path."""
+        return [path]
+
     @property
     def recordable(self) -> list[Opened]:
         """What `record` writes of each GPU."""

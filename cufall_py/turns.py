@@ -104,10 +104,14 @@ class Turns:
         from .turn_recording import TurnRecording
 
         tiers = parse(keep) if keep else ()
-        of_sets = zip(places(Path(path), len(self._turns)), self._all_opened, self._plans, self._turns, strict=True)
+        of_sets = zip(self.paths(Path(path)), self._all_opened, self._plans, self._turns, strict=True)
         for place, opened, plan, turn in of_sets:
             self._files.append(TurnRecording(place, opened, plan, force, tiers, self._say, turn))
         self._session.record_into(self._files[self._at])
+
+    def paths(self, path: Path) -> list[Path]:
+        """Where `record` writes, told this path: a file a set."""
+        return places(path, len(self._turns))
 
     @property
     def recordable(self) -> list[Opened]:
@@ -141,7 +145,7 @@ class Turns:
         cost = together([had.cost for had in self._had])
         all_s = max((self._ended or time.monotonic()) - self._began, 1e-9)
         lines = [
-            f"{turn.name} ({', '.join(turn.metrics)}): {had.turns} times, {_share(had.cost.wall_s, all_s)}"
+            f"{turn.name} ({', '.join(turn.metrics)}): {_share(had.cost.wall_s, all_s)}, in {_counted(had.turns)}"
             for turn, had in zip(self._turns, self._had, strict=True)
         ]
         between = f"between turns: {_share(max(all_s - cost.wall_s, 0.0), all_s)}, not measured"
@@ -263,6 +267,10 @@ def _children_s() -> float:
     """Processor time of the child processes that have ended, and of theirs."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def _counted(number: int) -> str:
+    return f"{number} turn{'s' * (number != 1)}"
 
 
 def _share(seconds: float, of_s: float) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from cufall_py import rotation
 from cufall_py.errors import CufallError, Unsupported, UsageError
 from cufall_py.saying import Say
 
@@ -138,24 +137,17 @@ def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str
     wishes = _wishes(options)
     shown = not wishes.command and bool(sys.stderr) and sys.stderr.isatty()  # where a command writes, nothing else does
     progress = Progress([path], shown)
+    played = options["source"]
     with ExitStack() as stack:
         begin = _source(options, stack)
         source = begin(plan_from(options), progress.say)
         stack.callback(source.close)
         gate.check_recordable(requirements, source)
-        progress.paths = _paths(source, path, options)
+        progress.paths = source.paths(path)
+        for place in progress.paths:
+            _free(place, options["force"], played)
+            check_places({"-o": str(place)}, {options["result"]: RESULT})
         return progress.paths, _run(source, path, options, wishes, progress)
-
-
-def _paths(source: Session | Turns | Playback, path: Path, options: dict[str, Any]) -> list[Path]:
-    """Where a source is recorded to that is told this path. Raises UsageError for a place that it cannot go to."""
-    if not source.turn:
-        return [path]
-    places = rotation.places(path, source.turn.of)
-    for place in places:
-        _free(place, options["force"], options["source"])
-        check_places({"-o": str(place)}, {options["result"]: RESULT})
-    return places
 
 
 def _run(
