@@ -20,6 +20,7 @@ from .launch import launch
 from .plan import Plan, whole_frames
 from .readings import Reading
 from .rotation import Set, Turn, places, turns
+from .samples import Samples
 from .saying import Say
 from .self_cost import Cost, together
 from .session import Session
@@ -38,6 +39,8 @@ class _Had:
 
     turns: int = 0
     cost: Cost = Cost()
+    sampled_ns: int = 0
+    """By all GPUs together."""
 
 
 class Turns:
@@ -64,11 +67,11 @@ class Turns:
         self._files: list[TurnRecording] = []
         self._tick: Callable[[], None] | None = None
         self._ahead, self._at, self._running = process, 0, False
-        self._processes_s = 0.0
+        self._first_ns = self._ended_ns = 0
+        self._trying, self._processes_s = True, 0.0
         """Processor time of the processes that sampled, from their start to their end."""
         self._all_opened = self._try_all(asked)
         self.plan = self._session.plan
-        self._began, self._ended = time.monotonic(), 0.0
 
     @property
     def turn(self) -> Turn:
@@ -142,13 +145,14 @@ class Turns:
 
     def summary(self) -> list[str]:
         """What was measured and what it took, and how much of the time each set had, a line each for a person."""
-        cost = together([had.cost for had in self._had])
-        all_s = max((self._ended or time.monotonic()) - self._began, 1e-9)
+        cost, gpus = together([had.cost for had in self._had]), len(self._session.gpus)
+        all_s = max((self._ended_ns or time.time_ns()) - (self._first_ns or time.time_ns()), 1) / 1e9
+        sampled_s = [had.sampled_ns / gpus / 1e9 for had in self._had]
         lines = [
-            f"{turn.name} ({', '.join(turn.metrics)}): {_share(had.cost.wall_s, all_s)}, in {_counted(had.turns)}"
-            for turn, had in zip(self._turns, self._had, strict=True)
+            f"{turn.name} ({', '.join(turn.metrics)}): {_share(own_s, all_s)}, in {_counted(had.turns)}"
+            for turn, had, own_s in zip(self._turns, self._had, sampled_s, strict=True)
         ]
-        between = f"between turns: {_share(max(all_s - cost.wall_s, 0.0), all_s)}, not measured"
+        between = f"between turns: {_share(max(all_s - sum(sampled_s), 0.0), all_s)}, not measured"
         starts_s = max(self._processes_s - cost.workers_cpu_s, 0.0)
         return [cost.line(), *lines, f"{between}; starting them took {starts_s:.1f} s of a processor", cost.cost_line()]
 
@@ -160,7 +164,7 @@ class Turns:
 
     def close(self) -> None:
         """End sampling and the recordings. May be called more than once."""
-        self._ended = self._ended or time.monotonic()
+        self._ended_ns = self._ended_ns or time.time_ns()
         with ExitStack() as stack:
             for file in self._files:
                 stack.callback(file.end)
@@ -185,13 +189,20 @@ class Turns:
             found.insert(0, list(self._session.opened))
             if at:
                 self._close_session()
-        self._running = True
+        self._running, self._trying = True, False
         return found
 
     def _open(self, at: int, asked: float = 0.0) -> None:
         process, self._ahead = self._ahead or launch(self._plans[at].source), None
         self._ahead = launch(self._plans[at].source)  # the next, loading meanwhile
-        self._session, self._at = Session(self._plans[at], self._say_once, process=process, asked=asked), at
+        self._session, self._at = Session(self._plans[at], self._say_once, self._count, process, asked), at
+
+    def _count(self, gpu: int, samples: Samples) -> None:
+        """What has come in a turn; nothing of what came while sets were tried."""
+        if self._trying:
+            return
+        self._first_ns = self._first_ns or int(samples.start_ns[0])
+        self._had[self._at].sampled_ns += int((samples.end_ns - samples.start_ns).sum())
 
     def _say_once(self, line: str) -> None:
         """What sessions say as they begin, each says again."""

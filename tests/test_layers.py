@@ -95,7 +95,7 @@ LAYERS: dict[str, str] = {
     "copying": "metrics outline recorded_metrics recording recording_reader span_frames spans",
     "recorder": "child errors marks outline saying",
     "playback": "copying devices errors frames keep metrics notes outline pace part plan readings recorded_metrics "
-    "recording recording_reader resolve samples sources span_frames spans saying",
+    "recording recording_reader resolve rotation samples sources span_frames spans saying",
     "analysis.advice": "",
     "analysis.evidence": "",
     "analysis.decision_table": "errors analysis.evidence",
@@ -149,7 +149,7 @@ LAYERS: dict[str, str] = {
     "recording_reader report requirements resolve served",
     "turn_recording": "keep live_recording plan rotation samples saying self_cost sources",
     "session": "*",
-    "turns": "errors fitting frames keep launch plan readings rotation saying self_cost session sources spans "
+    "turns": "errors fitting frames keep launch plan readings rotation samples saying self_cost session sources spans "
     "turn_recording",
     "background": "errors frames measured outline plan readings samples session sources",
     "views.*": "frames metrics",
