@@ -9,7 +9,7 @@ from itertools import pairwise
 from queue import SimpleQueue
 
 from .metrics import MetricSet
-from .outline import REGION_BEGIN, REGION_END, Event, Region, forward
+from .outline import OTHER_TURNS, REGION_BEGIN, REGION_END, Event, Region, forward
 from .recorded_metrics import Picker
 from .recording import RecordingWriter
 from .recording_reader import Rows
@@ -80,6 +80,9 @@ class Copy:
             self._write_rows(gpu, item, end_ns)
         elif item.kind == "reasons" and item.start_ns < self._spans[0][0]:
             self._reasons[gpu] = replace(item, start_ns=self._spans[0][0], end_ns=self._spans[0][0])
+        elif item.kind == OTHER_TURNS:
+            for start_ns, end_ns in common([(item.start_ns, item.end_ns)], self._spans):
+                self._write_event(gpu, replace(item, start_ns=start_ns, end_ns=end_ns))
         elif item.kind not in NOT_COPIED and _lies_in(item, self._spans, end_ns):
             self._write_event(gpu, item)
 

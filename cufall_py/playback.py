@@ -35,6 +35,7 @@ from .recorded_metrics import Picker, Recorded, metrics_of
 from .recording import RecordingWriter
 from .recording_reader import Recording, Rows
 from .resolve import chip_note
+from .rotation import Turn
 from .samples import Samples
 from .saying import Say
 from .sources import Opened
@@ -74,6 +75,8 @@ class Playback:
         """What is played of each GPU."""
         self.plan = with_longer_frames(self.plan, max(opened.sample_ns for opened in self.opened), say)
         self.outline = self._recording.outline()
+        if self.turn:
+            say(self.turn.line)
         self._say_longest()
         self._spans = part.spans(self.outline)
         self._gpus = {position: k for k, position in enumerate(self._positions)}
@@ -90,6 +93,11 @@ class Playback:
         self._copy: Copy | None = None
         self._clock = Clock(self._pace.speed)
         self._frames = self._all_frames()
+
+    @property
+    def turn(self) -> Turn | None:
+        """Which set of a rotation was recorded, None for one of none."""
+        return self._recording.turn
 
     @property
     def length_s(self) -> float:
@@ -123,9 +131,14 @@ class Playback:
             live=False,
             keep=parse(keep) if keep else (),
             of_thinned=self._recording.keep,
+            turn=self.turn,
             say=self._say,
         )
         self._copy = Copy(writer, [o.metrics for o in opened], pickers, self._spans, self.outline.regions)
+
+    def paths(self, path: Path) -> list[Path]:
+        """Where `record` writes, told this path."""
+        return [path]
 
     @property
     def recordable(self) -> list[Opened]:

@@ -60,6 +60,8 @@ LAYERS: dict[str, str] = {
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
     "launch": "errors sampler",
+    "rotation": "errors",
+    "fitting": "devices errors launch plan presets resolve rotation sources",
     "verify.ptx": "",
     "verify.checks": "metrics samples",
     "verify.loads": "errors launch",
@@ -81,9 +83,11 @@ LAYERS: dict[str, str] = {
     "thinning": "arrow_file outline samples sources",
     "rewriting": "arrow_file keep sources spans thinning",
     "kept_file": "arrow_file errors keep rewriting saying sources",
-    "recording": "gaps errors devices keep kept_file metrics plan samples saying sources arrow_file thinning cufall_py",
-    "live_recording": "keep plan readings recording samples saying self_cost sources",
-    "recording_reader": "errors devices keep metrics plan samples sources arrow_file outline recording saying thinning",
+    "recording": "gaps errors devices keep kept_file metrics outline plan rotation samples saying sources arrow_file "
+    "thinning cufall_py",
+    "live_recording": "keep plan readings recording rotation samples saying self_cost sources",
+    "recording_reader": "errors devices keep metrics plan samples sources arrow_file outline recording rotation saying "
+    "thinning",
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve samples sources",
     "span_frames": "frames metrics outline samples spans",
@@ -92,7 +96,7 @@ LAYERS: dict[str, str] = {
     "recorder": "child errors marks outline saying",
     "played": "frames outline readings recording_reader spans",
     "playback": "copying devices errors frames keep metrics notes outline pace part plan played readings "
-    "recorded_metrics recording recording_reader resolve samples sources span_frames spans saying",
+    "recorded_metrics recording recording_reader resolve rotation samples sources span_frames spans saying",
     "analysis.advice": "",
     "analysis.evidence": "",
     "analysis.decision_table": "errors analysis.evidence",
@@ -108,7 +112,7 @@ LAYERS: dict[str, str] = {
     "analysis.verdict_windows",
     "analysis.verdict_bins": "spans analysis.* analysis.decision_table analysis.verdict analysis.verdict_frames",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors keep metrics "
-    "outline part readings recorded_metrics recording_reader resolve samples sources spans saying",
+    "outline part readings recorded_metrics recording_reader resolve rotation samples sources spans saying",
     "requirements": "analysis.* analysis.decision_table devices errors presets",
     "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
     "analysis.limits": "errors",
@@ -144,7 +148,10 @@ LAYERS: dict[str, str] = {
     "served_frames": "engines.columns served",
     "served_judgements": "analysis.* analysis.concurrency engines.columns errors judgements outline plan "
     "recording_reader report requirements resolve served",
+    "turn_recording": "keep live_recording plan rotation samples saying self_cost sources",
     "session": "*",
+    "turns": "errors fitting frames keep launch plan readings rotation samples saying self_cost session sources spans "
+    "turn_recording",
     "background": "errors frames measured outline plan readings samples session sources",
     "views.*": "frames metrics",
     "views.listing": "catalogue costs",
@@ -288,7 +295,7 @@ def test_the_table_itself_points_down() -> None:
 
 def test_only_what_programs_and_people_use_stands_above_the_session() -> None:
     importers = {m for m in MODULES if m for name, _, _ in imports(m) if name == "session"}
-    assert {m.split(".")[0] for m in importers} <= {"cli", "background"}
+    assert {m.split(".")[0] for m in importers} <= {"cli", "background", "turns"}
 
 
 def test_nothing_imports_the_command_line() -> None:

@@ -20,6 +20,7 @@ from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .charset import takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
+from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
 from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from, length_from
 from .waterfall import LEAST_WIDTH, MOST_WIDTH, bad_width, rows
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 VERDICT_LINES = "verdict lines"
 LONGEST_S = 1e9
+SAMPLED = ("source", "rotate")
+"""Options that no recording has which is named otherwise."""
 
 
 def bad_duration(value: object) -> str:
@@ -43,7 +46,7 @@ def bad_duration(value: object) -> str:
 
 
 @click.command(cls=Verb)
-@with_options(*SAMPLING, *PLAYING)
+@with_options(*SAMPLING, *PLAYING, ROTATE)
 @option(
     "--duration-sec",
     type=number(float, bad_duration),
@@ -111,10 +114,17 @@ def watch(options: dict[str, Any]) -> None:
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], FrameSource]:
     """Where frames come from, once the plan is known."""
 
+    turn_s = seconds_from(options)
+
     def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> FrameSource:
         from cufall_py.session import Session
 
-        return Session(plan, say, process=process, asked=asked)
+        def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> Session:
+            return Session(plan, say, process=process, asked=asked)
+
+        if not turn_s:
+            return at_once(plan, process)
+        return in_turns(plan, plan.wanted, turn_s, say, process, asked, at_once)
 
     return source_of(options, stack, lambda path, plan, say: playback(path, plan, say, options), sample)
 
@@ -241,6 +251,7 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
         writer = CsvWriter(file, source.opened)
 
     def write(frame: Frame) -> None:
+        writer.gpus, writer.turn = source.opened, source.turn.name if source.turn else ""
         with writing(place):
             writer.write(frame)
             if flush:

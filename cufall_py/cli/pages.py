@@ -193,7 +193,8 @@ def _range(periods: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 def _about(reading: Reading) -> dict[str, object]:
     """What must be known to read the trace right."""
-    return {"not measured": -1, **({"thinned": line} if (line := _thinned(reading)) else {})}
+    turns = {"turns": reading.turn.line} if reading.turn else {}
+    return {"not measured": -1, **turns, **({"thinned": line} if (line := _thinned(reading)) else {})}
 
 
 def _thinned(reading: Reading) -> str:
@@ -241,7 +242,7 @@ def _page(reading: Reading, builder: Builder, title: str) -> Page:
         begin_ns=reading.outline.start_ns,
         spans=reading.spans,
         regions=_regions(reading),
-        notes=[line] if (line := _thinned(reading)) else [],
+        notes=[line for line in (reading.turn.line if reading.turn else "", _thinned(reading)) if line],
         gaps=[Gap(g.gpu or 0, g.start_ns, g.end_ns, int(g.fields.get("samples", 0))) for g in _gaps(reading)],
     )
 

@@ -27,21 +27,25 @@ def rows(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None
     """Prints each frame that it is given."""
     from cufall_py.views.waterfall import ASCII_BLANK, ASCII_RAMP, row
 
-    metrics = source.opened[0].metrics.metrics
     labels, colour = not options["no_labels"], bool(options["color"])
     if ascii_only := not takes(sys.stdout, "\u28ff\u00b7"):
         ramp = f"bands are of {ASCII_RAMP.strip()} (least to most), {ASCII_BLANK} where not measured"
         say(f"stdout takes no Braille dots ({encoding_of(sys.stdout)}): {ramp}")
-    width = options["width"] or 0
+    width, turn = options["width"] or 0, None
 
     def write(frame: Frame) -> None:
-        nonlocal width
+        nonlocal width, turn
+        metrics = source.opened[0].metrics.metrics
         gpus = [opened.label for opened in source.opened]  # by what each is measured may turn out late
-        width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
+        begins, turn = source.turn != turn, source.turn
+        if begins or not width:
+            bands = len(gpus) * len(metrics)
+            width = options["width"] or _width(len(row(frame, gpus, metrics, 0, labels, False)), bands)
+        head = f"{turn.name}: {', '.join(metric.label for metric in metrics)}\n" if begins and turn else ""
         line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
         with writing(STDOUT):
             # with its end in one piece: a signal may end this between two
-            print(line + "\n", end="", flush=not options["no_flush"])
+            print(head + line + "\n", end="", flush=not options["no_flush"])
 
     return write
 

@@ -41,6 +41,7 @@ DIFFERS_POINTS, DIFFERS_SHARE = 0.0005, 0.01
 def as_text(report: Report, columns: int = 0, ascii_only: bool = False) -> Iterator[str]:
     """Lines for a terminal of so many columns (0: any), where a table that is too wide is told in two."""
     yield headline(report)
+    yield from [report.turn.line] if report.turn else []
     for title, tables in _sections(report, columns):
         yield from ("", title)
         for table in tables:
@@ -52,6 +53,7 @@ def as_text(report: Report, columns: int = 0, ascii_only: bool = False) -> Itera
 def as_markdown(report: Report, judgements: Sequence[Judgement] = ()) -> Iterator[str]:
     """The same as Markdown, with the requirements before it."""
     yield f"## {escaped(headline(report))}"
+    yield from ["", report.turn.line] if report.turn else []
     if judgements:
         yield from ("", "### Requirements", "", *markdown(requirements(judgements)))
     for title, tables in _sections(report, 0):
