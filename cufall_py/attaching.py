@@ -1,4 +1,4 @@
-"""Attaching to inference servers from a program: which they are, which GPUs they use, and both sampled and scraped."""
+"""Attaching from a program: to inference servers with the GPUs that they use, or to GPUs alone."""
 
 from __future__ import annotations
 
@@ -38,11 +38,33 @@ def attach(
 
     Raises UsageError, and CufallError where no server or none of its GPUs is found.
     """
-    wanted = Wanted((metrics,) if isinstance(metrics, str) else tuple(metrics))
-    plan = Plan(wanted=wanted, frame_us=frame_us, sample_us=min(sample_us, frame_us), source=source)
+    plan = _plan(metrics, frame_us, sample_us, source)
     found = servers(urls, pid, port, roles)
     gpus, plan = with_gpus(found, devices, plan, say)
     return Attachment(found, plan, gpus=gpus, key=key, record=record, say=say)
+
+
+def attach_gpus(
+    devices: str = "all",
+    *,
+    metrics: Sequence[str] = METRICS,
+    frame_us: int = 100_000,
+    sample_us: int = SAMPLE_US,
+    source: str = "auto",
+    record: str | Path = "",
+    say: Say = lambda line: None,
+) -> Attachment:
+    """Attach to GPUs, as `--devices` has them, beside no server: in a training loop or a benchmark.
+
+    All else as `attach`. Raises UsageError for what cannot be, SourceError when no selected GPU can be sampled.
+    """
+    plan = replace(_plan(metrics, frame_us, sample_us, source), devices=devices)
+    return Attachment([], plan, record=record, say=say)
+
+
+def _plan(metrics: Sequence[str], frame_us: int, sample_us: int, source: str) -> Plan:
+    wanted = Wanted((metrics,) if isinstance(metrics, str) else tuple(metrics))
+    return Plan(wanted=wanted, frame_us=frame_us, sample_us=min(sample_us, frame_us), source=source)
 
 
 def with_gpus(

@@ -28,7 +28,7 @@ from .engines.scraper import Scraper
 from .engines.servers import Server
 from .errors import CufallError, UsageError
 from .frames import Frame
-from .measured import statistics
+from .measured import Measured, statistics
 from .plan import Plan
 from .saying import Say
 from .scratch import folder
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 METRICS = ("tensor", "sm", "dram")
 MOST_SAID = 1000
+RECENT = 600
+"""Intervals between scrapes of a server that are kept in memory, ten minutes of them."""
 
 Aio = Callable[..., Any]
 
@@ -68,7 +70,8 @@ class Latest:
 
 
 class Attachment:
-    """Samples the GPUs of servers and scrapes their metrics until closed. Use as a context manager, from any thread.
+    """Samples the GPUs of servers and scrapes their metrics until closed; without servers it samples what GPUs the plan
+    has. Use as a context manager, from any thread.
 
     `gpus`: the UUIDs of each server's GPUs, empty for those that no other has. `say`, called from a thread of this,
     gets each line a person should read; `said` has the newest. `record`: the recording, which is written over; without
@@ -93,6 +96,7 @@ class Attachment:
         self._scrapers = [Scraper(server.url, key) for server in to]
         self._rates = [Rates() for _ in to]
         self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
+        self._recent = [deque[Interval](maxlen=RECENT) for _ in to]
         self._newest: Frame | None = None
         self._marks: SimpleQueue[Mark] = SimpleQueue()
         self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
@@ -136,6 +140,17 @@ class Attachment:
         with self._came:
             self._waiting.add(frames)
         return frames
+
+    def measure(self, name: str) -> Measured:
+        """Begin to measure a stretch of time that is no region, until its `end`. Raises what ended this, if it has."""
+        assert self._session
+        return self._session.measure(name)
+
+    def intervals(self, server: int, after_ns: int = 0) -> list[Interval]:
+        """Of the server at this position, what lies between two scrapes, the later one after this time of the
+        monotonic clock; of the last RECENT."""
+        with self._came:
+            return [interval for interval in self._recent[server] if interval.after.monotonic_ns > after_ns]
 
     def summary(self, region: str = "", metric: str = METRICS[0], gpu: int | None = None) -> Statistics:
         """The statistics of a metric over a region, or all: of the GPU with this CUDA ordinal, or of all together.
@@ -255,9 +270,10 @@ class Attachment:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def _repr_html_(self) -> str:
+        from .views.notebook import overview
         from .views.served import as_html
 
-        return as_html(self.served())
+        return "".join((overview(self.report().summary), *as_html(self.served())))
 
     def _is_owner(self) -> bool:
         """Whether this is the process that attached, and no copy that it forked."""
@@ -311,6 +327,9 @@ class Attachment:
         self._session.mark(ENGINE, reading.when.at_ns, server=k, **fields(reading))
         interval = self._rates[k].add(reading)
         self._taken[k] = reading, interval
+        if interval:
+            with self._came:
+                self._recent[k].append(interval)
         for note in interval.notes if interval else ():
             if note not in self.said:
                 self._tell(note)

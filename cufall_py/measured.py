@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ class Measured:
     def __init__(
         self, name: str, opened: Sequence[Opened], begin_ns: int, live: Callable[[int], bool], wait_s: float
     ) -> None:
-        self.name, self._begin_ns, self._end_ns = name, begin_ns, 0
+        self.name, self.begin_ns, self._end_ns = name, begin_ns, 0
         self._subjects = [Subject(o.device.ordinal, o.device.name, o.metrics) for o in opened]
         span = (begin_ns, FOREVER_NS)
         self._summarizer = Summarizer(self._subjects, part=[span], recorded=(begin_ns, begin_ns))
@@ -102,6 +103,12 @@ class Measured:
         ordinals = [subject.ordinal for subject in self._subjects]
         check(requirement, ordinals, self._subjects[0].metrics.metrics)
         return judge(requirement, _named(self.all(), self.name), {requirement.metric: NOT_SAMPLED})
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: a row a GPU."""
+        from .views.notebook import overview
+
+        return overview(self.all(), self.name) if self._end_ns else f"{html.escape(self.name)} is still being measured"
 
 
 def _named(summary: Summary, name: str) -> Summary:

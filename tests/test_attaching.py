@@ -80,7 +80,7 @@ def test_frames_as_a_table_have_what_the_server_did(done: Attachment, server: Ru
 
 def test_a_notebook_shows_its_tables(done: Attachment) -> None:
     shown = done._repr_html_()
-    assert "<table>" in shown and "gen tok/s" in shown and "unsure" in shown
+    assert "<table" in shown and "gen tok/s" in shown and "unsure" in shown
 
 
 def test_the_recording_can_be_saved_then_and_later(server: Running, tmp_path: Path) -> None:

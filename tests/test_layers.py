@@ -21,6 +21,7 @@ VERSION = "cufall_py"
 LAYERS: dict[str, str] = {
     "errors": "",
     "saying": "",
+    "shown": "",
     "host_files": "",
     "scratch": "",
     "export.nulls": "",
@@ -102,14 +103,14 @@ LAYERS: dict[str, str] = {
     "analysis.decision_table": "errors analysis.evidence",
     "analysis.verdict": "analysis.decision_table analysis.evidence",
     "analysis.verdict_frames": "metrics samples analysis.evidence",
-    "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.evidence analysis.verdict "
-    "analysis.verdict_frames",
+    "analysis.verdict_windows": "metrics presets samples shown analysis.decision_table analysis.evidence "
+    "analysis.verdict analysis.verdict_frames",
     "analysis.phase_lag": "",
     "analysis.groups": "devices errors analysis.decision_table analysis.phase_lag",
     "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
-    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
-    "analysis.verdict_windows",
+    "analysis.*": "metrics outline samples shown spans analysis.decision_table analysis.verdict "
+    "analysis.verdict_frames analysis.verdict_windows",
     "analysis.verdict_bins": "spans analysis.* analysis.decision_table analysis.verdict analysis.verdict_frames",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors keep metrics "
     "outline part readings recorded_metrics recording_reader resolve rotation samples sources spans saying",
@@ -125,7 +126,6 @@ LAYERS: dict[str, str] = {
     "analysis.ceiling": "peaks analysis.models",
     "headroom": "analysis.* analysis.ceiling analysis.models peaks report",
     "analysis.likeness": "readings analysis.limits analysis.series",
-    "measured": "analysis.* errors judgements metrics requirements samples sources spans",
     "analysis.scrapes": "",
     "analysis.phases": "analysis.scrapes",
     "analysis.concurrency": "analysis.intervals analysis.scrapes",
@@ -152,8 +152,7 @@ LAYERS: dict[str, str] = {
     "session": "*",
     "turns": "errors fitting frames keep launch plan readings rotation samples saying self_cost session sources spans "
     "turn_recording",
-    "background": "errors frames measured outline plan readings samples session sources",
-    "views.*": "frames metrics",
+    "views.*": "frames metrics shown",
     "views.listing": "catalogue costs",
     "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls "
     "views.listing views.*",
@@ -163,13 +162,16 @@ LAYERS: dict[str, str] = {
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.groups": "analysis.groups views.*",
-    "views.summary": "analysis.* judgements keep metrics outline report views.* views.groups views.verdict",
+    "views.summary": "analysis.* judgements keep metrics outline report shown views.* views.groups views.verdict",
     "views.served": "analysis.concurrency analysis.phases engines.rates engines.reading served views.* views.verdict",
     "views.served_screen": "views.* views.verdict",
     "views.served_plot": "analysis.concurrency served views.served",
     "views.driven": "engines.drive views.* views.served",
     "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
     "views.verification": "verify.checks views.*",
+    "views.notebook": "analysis.* shown",
+    "measured": "analysis.* errors judgements metrics requirements samples sources spans views.notebook",
+    "background": "errors frames measured outline plan readings samples session sources",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.headroom": "headroom export.nulls",
@@ -183,7 +185,9 @@ LAYERS: dict[str, str] = {
     "streams": "frames outline",
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
     "engines.scraper engines.servers errors frames judgements measured plan report requirements saying scratch served "
-    "served_frames served_judgements sources streams views.served",
+    "served_frames served_judgements sources streams views.notebook views.served",
+    "sinks": "errors",
+    "feeding": "analysis.* attachment background engines.rates errors measured requirements saying served sinks",
     "attaching": "attachment engines.servers plan resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",

@@ -138,13 +138,12 @@ def _rates(interval: Interval) -> Iterator[str]:
         yield f"accepted {share_text(kept)}"
 
 
-def as_html(found: Sequence[Served]) -> str:
+def as_html(found: Sequence[Served]) -> Iterator[str]:
     """The tables of several servers, for a notebook."""
-    parts = (
-        f"<h4>{html.escape(title(one.log))}</h4>{table_html(by_concurrency(one))}{table_html(by_phase(one))}"
-        for one in found
-    )
-    return "".join(parts)
+    for one in found:
+        yield f"<h4>{html.escape(title(one.log))}</h4>"
+        yield table_html(by_concurrency(one))
+        yield table_html(by_phase(one))
 
 
 def _mean(mean: Mean, shown: Callable[[float], str]) -> str:

@@ -13,6 +13,7 @@ from cufall_py.keep import told
 from cufall_py.metrics import Metric
 from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
+from cufall_py.shown import percent as percent, plain as plain
 
 from . import groups, verdict
 from .tables import MISSING, Table, escaped, markdown, text
@@ -261,23 +262,6 @@ def _unlike_notes(report: Report, scope: Scope) -> Iterator[str]:
 def _differs(of: Statistics) -> bool:
     apart = abs(of.time_mean - of.mean)
     return apart > DIFFERS_SHARE * abs(of.mean) and (of.plain or apart > DIFFERS_POINTS)
-
-
-def percent(ratio: float) -> str:
-    """Two decimals where one would make nothing of little, or all of nearly all."""
-    if math.isnan(ratio):
-        return MISSING
-    if ratio in (0, 1):
-        return f"{100 * ratio:.0f}%"
-    if 0 < ratio < 0.00005:
-        return "<.01%"
-    if 0.9995 <= ratio < 1:
-        return f"{min(100 * ratio, 99.99):.2f}%"
-    return f"{100 * ratio:.{2 if ratio < 0.09995 else 1}f}%"
-
-
-def plain(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:.4g}"
 
 
 def seconds(value: float) -> str:
