@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +20,12 @@ from .part import Part
 from .plan import Plan
 from .playback import Playback
 from .recording_reader import Recording
+from .requirements import ROLES
 from .spans import Span
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FRAME_US = 100_000
-ROLES = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,12 @@ class Served:
     phase_means: Mapping[str, Floats]
 
 
-def served(path: str | Path, part: Part = Part()) -> list[Served]:
-    """Of each server of a recording; none of one that was made without any. Raises as Playback does."""
-    found = logs(path)
+def served(path: str | Path, part: Part = Part(), gpus: Collection[int] | None = None) -> list[Served]:
+    """Of each server of a recording that computes on one of these GPUs (CUDA ordinals; None: all), and of these alone.
+
+    None of a recording that was made without any. Raises as Playback does.
+    """
+    found = logs(path) if gpus is None else on_gpus(logs(path), gpus)
     if not found:
         return []
     frames, spans = frame_table(path, part=part)
@@ -137,6 +140,15 @@ def logs(path: str | Path) -> list[Log]:
         elif event.kind == ENGINE and isinstance(place, int) and (said := reading(event.start_ns, event.fields)):
             readings.setdefault(place, []).append(said)
     return [_with_readings(log, readings.get(k, [])) for k, log in sorted(found.items())]
+
+
+def on_gpus(found: Sequence[Log], gpus: Collection[int]) -> list[Log]:
+    """Those that compute on one of these GPUs, with these alone; one whose GPUs are not known stays as it is."""
+    return [replace(log, gpus=tuple(g for g in log.gpus if g in gpus)) for log in found if _is_on(log, gpus)]
+
+
+def _is_on(log: Log, gpus: Collection[int]) -> bool:
+    return not log.gpus or any(gpu in gpus for gpu in log.gpus)
 
 
 def _with_readings(log: Log, readings: Sequence[Reading]) -> Log:

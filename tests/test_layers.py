@@ -139,7 +139,7 @@ LAYERS: dict[str, str] = {
     "engines.drive": "errors engines.fetch",
     "server_gpus": "errors engines.servers saying",
     "served": "analysis.concurrency analysis.phases analysis.scrapes engines.columns engines.events engines.rates "
-    "engines.reading part plan playback recording_reader spans",
+    "engines.reading part plan playback recording_reader requirements spans",
     "served_frames": "engines.columns served",
     "served_judgements": "analysis.* analysis.concurrency engines.columns errors judgements outline plan "
     "recording_reader report requirements resolve served",
@@ -176,7 +176,7 @@ LAYERS: dict[str, str] = {
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
     "engines.scraper engines.servers errors frames judgements plan report requirements saying scratch served "
     "served_frames served_judgements sources streams views.served",
-    "attaching": "attachment engines.servers plan resolve saying server_gpus",
+    "attaching": "attachment engines.servers errors plan requirements resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",
     "pytest_plugin": "background errors measured pytest_run pytest_words requirements",

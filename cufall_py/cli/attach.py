@@ -24,6 +24,7 @@ from .options import SAMPLING, number, option, plan_from, with_defaults, with_op
 from .places import RESULT, check_places, writable
 from .playing import recording_of
 from .screen import Aside, Quit
+from .verdicts import named_alone
 
 if TYPE_CHECKING:
     from cufall_py.attachment import Attachment
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from cufall_py.judgements import Judgement
     from cufall_py.plan import Plan
     from cufall_py.requirements import Requirement
+
+    from .judging import Groups
 
 METRICS = ("tensor", "sm", "dram")
 SAMPLE_US = 10_000
@@ -59,6 +62,13 @@ TICK_S = 0.05
     multiple=True,
     metavar="ROLE=URL",
     help="A server and what it does, as in prefill=http://127.0.0.1:8001; may be repeated.",
+)
+@option(
+    "--group",
+    multiple=True,
+    metavar="NAME=GPUS",
+    help="GPUs of the servers that do NAME (prefill or decode), as decode=4-7, or that a requirement can name as "
+    "group=NAME; may be repeated.",
 )
 @option("--api-key", default="", metavar="KEY", help="Sent as a bearer token to the servers that are named.")
 @option(
@@ -114,7 +124,8 @@ _add_options_of_sampling(attach)
 
 
 def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
-    requirements = requirements_from(options["require"])
+    groups = named_alone(options)
+    requirements = requirements_from(options["require"], groups)
     _check(urls, options, requirements)
     loads = loads_from(options)
     devices = "" if _is_default("devices") else options["devices"]
@@ -122,8 +133,8 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
     duration_s = _duration(options, plan)
     with ExitStack() as stack:
         file, aside = open_csv(options["csv_path"], "", stack), Aside()
-        attachment = stack.enter_context(_attached(urls, devices, plan, options, aside))
-        _check_judged(requirements, attachment)
+        attachment = stack.enter_context(_attached(urls, devices, plan, groups, options, aside))
+        _check_judged(requirements, groups, attachment)
         shown = _view(attachment, options, aside)
         sink = csv_sink(attachment, file, options["csv_path"]) if file else None
         end_in_order()
@@ -162,13 +173,19 @@ def _check(urls: Sequence[str], options: dict[str, Any], requirements: Sequence[
             raise pointed(requirement.text, 0, f"{told} ({', '.join(options['metrics'])})")
 
 
-def _check_judged(requirements: Sequence[Requirement], attachment: Attachment) -> None:
-    """Raises UsageError for a requirement on a GPU or metric that is not sampled."""
+def _check_judged(requirements: Sequence[Requirement], groups: Groups, attachment: Attachment) -> None:
+    """Raises UsageError for a group of GPUs, or a requirement on a GPU, server or metric, that is not there."""
+    from cufall_py.analysis.groups import positions
     from cufall_py.judgements import check_gpus
+    from cufall_py.served_judgements import check_servers
 
     ordinals, metrics = [o.device.ordinal for o in attachment.opened], attachment.opened[0].metrics.metrics
+    positions(groups, ordinals)
+    there = attachment.logs()
     for requirement in requirements:
         check_gpus(requirement, ordinals, metrics)
+        if requirement.of_server or requirement.role:
+            check_servers(requirement, there, there)
 
 
 def _duration(options: dict[str, Any], plan: Plan) -> float:
@@ -182,10 +199,12 @@ def _duration(options: dict[str, Any], plan: Plan) -> float:
 
 
 def _roles(words: Sequence[str]) -> Mapping[str, str]:
+    from cufall_py.requirements import ROLES
+
     found = {}
     for word in words:
         role, is_there, url = word.partition("=")
-        if not is_there or role not in ("prefill", "decode") or not url:
+        if not is_there or role not in ROLES or not url:
             raise UsageError(f"--as {word}: must be prefill=URL or decode=URL")
         found[url] = role
     return found
@@ -193,14 +212,14 @@ def _roles(words: Sequence[str]) -> Mapping[str, str]:
 
 @contextmanager
 def _attached(
-    urls: Sequence[str], devices: str, plan: Plan, options: dict[str, Any], aside: Aside
+    urls: Sequence[str], devices: str, plan: Plan, groups: Groups, options: dict[str, Any], aside: Aside
 ) -> Iterator[Attachment]:
     from cufall_py.attaching import with_gpus
     from cufall_py.attachment import Attachment
     from cufall_py.engines.servers import servers
 
     found = servers(urls, options["pid"], options["port"], _roles(options["roles"]))
-    gpus, plan = with_gpus(found, devices, plan, say)
+    gpus, plan = with_gpus(found, devices, plan, say, groups=groups)
     for server in found:
         say(f"attaching to {server.url}" + (f" ({server.role})" if server.role else ""))
     attachment = Attachment(found, plan, gpus=gpus, key=options["api_key"], record=options["record"], say=aside)

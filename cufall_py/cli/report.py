@@ -175,7 +175,7 @@ def _html_page(reading: Reading, options: dict[str, Any]) -> HtmlPage | None:
 
 
 def _served(of: Report, options: dict[str, Any]) -> list[Served]:
-    """Its inference servers, if it was made by `attach`; of others the file is not read again."""
+    """Its inference servers on the GPUs that are reported; a file that `attach` did not make is not read again."""
     from cufall_py.engines.events import SERVER
 
     if SERVER not in of.kinds:
@@ -183,7 +183,8 @@ def _served(of: Report, options: dict[str, Any]) -> list[Served]:
     from cufall_py.part import Part
     from cufall_py.served import served
 
-    return served(of.path, part=Part(options["begin"], options["end"], options["region"]))
+    part, gpus = Part(options["begin"], options["end"], options["region"]), [o.device.ordinal for o in of.opened]
+    return served(of.path, part, gpus)
 
 
 def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:
