@@ -52,10 +52,11 @@ class Log:
 class FrameTable:
     """Frames of a recording: `start_ns`, `end_ns` (n,), `mean` (n, gpus, metrics), `covered_ns` (n, gpus).
 
-    `labels` are of metrics, `gpus` their CUDA ordinals.
+    `labels` and `units` (`Metric.shown_in`) are of metrics, `gpus` their CUDA ordinals.
     """
 
     labels: tuple[str, ...]
+    units: tuple[str, ...]
     gpus: tuple[int, ...]
     start_ns: Ints
     end_ns: Ints
@@ -75,10 +76,12 @@ class FrameTable:
 
 @dataclass(frozen=True)
 class Served:
-    """One server beside its GPUs. `phase_s`: how long each phase lasted; `phase_means`: (metrics,) of its GPUs then."""
+    """One server beside its GPUs. `labels`, `units`: of metrics, as FrameTable has them. `phase_s`: how long each phase
+    lasted; `phase_means`: (metrics,) of its GPUs then."""
 
     log: Log
     labels: tuple[str, ...]
+    units: tuple[str, ...]
     rows: tuple[Row, ...]
     phase_s: Mapping[str, float]
     phase_means: Mapping[str, Floats]
@@ -105,7 +108,8 @@ def beside(log: Log, frames: FrameTable) -> Served:
     rows = concurrency(log, frames, scrapes)
     shares = phase_shares(log, frames)
     lasted = phase_seconds(frames.start_ns, frames.end_ns, shares)
-    return Served(log, frames.labels, tuple(rows), lasted, phase_means(shares, values, covered_ns))
+    means = phase_means(shares, values, covered_ns)
+    return Served(log, frames.labels, frames.units, tuple(rows), lasted, means)
 
 
 def phase_shares(log: Log, frames: FrameTable) -> Floats:
@@ -165,13 +169,14 @@ def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part())
     plan = plan or Plan(wanted=recorded.wanted, frame_us=max(recorded.frame_us, FRAME_US))
     with Playback(path, plan, part=part) as playing:
         frames = list(playing.frames())
-        labels = tuple(metric.label for metric in playing.opened[0].metrics.metrics)
+        metrics = playing.opened[0].metrics.metrics
+        labels, units = tuple(m.label for m in metrics), tuple(m.shown_in for m in metrics)
         gpus = tuple(opened.device.ordinal for opened in playing.opened)
         spans = part.spans(playing.outline)
     start_ns = np.array([frame.start_ns for frame in frames], np.int64)
     mean = np.array([frame.mean for frame in frames]).reshape(-1, len(gpus), len(labels))
     covered_ns = np.array([frame.covered_ns for frame in frames], np.float64).reshape(-1, len(gpus))
-    return FrameTable(labels, gpus, start_ns, start_ns + playing.plan.frame_ns, mean, covered_ns), spans
+    return FrameTable(labels, units, gpus, start_ns, start_ns + playing.plan.frame_ns, mean, covered_ns), spans
 
 
 def total(intervals: Sequence[Interval], quantity: str) -> Rate | None:

@@ -35,7 +35,8 @@ class Lines:
         self._last_ns = [0] * len(attachment.servers)
 
     def tick(self) -> None:
-        from cufall_py.views.served import line, percent
+        from cufall_py.views.served import line
+        from cufall_py.views.served_screen import across
         from cufall_py.views.waterfall import clock
 
         latest = self._attachment.latest()
@@ -45,9 +46,7 @@ class Lines:
             self._last_ns[k] = now.reading.when.at_ns
             words = [clock(now.reading.when.at_ns), *([now.server.url] if len(latest.servers) > 1 else [])]
             words.append(line(now.reading, now.interval))
-            for label, values in zip(*_gpus(self._attachment, k, latest.frame), strict=True):
-                shown = zip(_metrics(self._attachment), values, strict=True)
-                words.append(f"{label} " + " ".join(f"{name} {percent(value)}" for name, value in shown))
+            words += across(*_gpus(self._attachment, k, latest.frame), _metrics(self._attachment))
             with writing(STDOUT):
                 print("  ".join(words), flush=True)
 
@@ -76,7 +75,7 @@ class AttachScreen:
     def __init__(self, attachment: Attachment, aside: Aside, on: Screen, colour: bool, ascii_only: bool) -> None:
         self._attachment, self._aside, self._screen = attachment, aside, on
         self._colour, self._ascii_only = colour, ascii_only
-        self._drawn_s, self._size = 0.0, (0, 0)
+        self._began_s, self._drawn_s, self._size = time.monotonic(), 0.0, (0, 0)
 
     def tick(self) -> None:
         """Answer keys and draw, if it is time. Raises Quit."""
@@ -98,7 +97,8 @@ class AttachScreen:
 
         latest = self._attachment.latest()
         blocks = [self._block(k, now, latest.frame) for k, now in enumerate(latest.servers)]
-        scene = Scene("attached", _metrics(self._attachment), blocks, self._aside.newest)
+        seconds = time.monotonic() - self._began_s
+        scene = Scene(f"attached for {seconds:.0f} s", _metrics(self._attachment), blocks, self._aside.newest)
         return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
 
     def _block(self, k: int, now: Now, frame: Frame | None) -> Block:
@@ -109,16 +109,17 @@ class AttachScreen:
         return Block(title, line(now.reading, now.interval), *_gpus(self._attachment, k, frame))
 
 
-def _metrics(attachment: Attachment) -> list[str]:
-    return [metric.label for metric in attachment.opened[0].metrics.metrics]
+def _metrics(attachment: Attachment) -> list[tuple[str, str]]:
+    """Their labels and units."""
+    return [(metric.label, metric.shown_in) for metric in attachment.opened[0].metrics.metrics]
 
 
-def _gpus(attachment: Attachment, server: int, frame: Frame | None) -> tuple[list[str], list[list[float]]]:
-    """The labels of a server's GPUs, and of each the metrics in this frame; NaN before the first."""
+def _gpus(attachment: Attachment, server: int, frame: Frame | None) -> tuple[list[int], list[list[float]]]:
+    """The CUDA ordinals of a server's GPUs, and of each the metrics in this frame; NaN before the first."""
     gpus, metrics = attachment.gpus_of(server), len(attachment.opened[0].metrics.metrics)
     nothing = [float("nan")] * metrics
     values = [frame.mean[attachment.opened.index(gpu)].tolist() if frame else nothing for gpu in gpus]
-    return [gpu.label for gpu in gpus], values
+    return [gpu.device.ordinal for gpu in gpus], values
 
 
 def csv_sink(attachment: Attachment, file: TextIO, path: str) -> Callable[[Frame], None]:
