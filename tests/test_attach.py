@@ -398,6 +398,15 @@ def test_a_report_of_some_gpus_has_their_servers_alone(split: tuple[str, str, Pa
     assert split[1] in text and split[0] not in text
 
 
+def test_the_page_of_a_recording_has_the_tables_of_its_servers(split: tuple[str, str, Path]) -> None:
+    text = cufall("report", str(split[2]), "--html", "-").stdout
+    assert f"{split[1]}: vLLM (0.13 and newer), decode, on g1: by running requests" in text
+    assert f"{split[0]}: by phase" in text
+    assert text.count("vllm:generation_tokens_total") == 2
+    one = cufall("report", str(split[2]), "--html", "-", "--devices", "1").stdout
+    assert split[1] in one and split[0] not in one
+
+
 def test_a_role_that_no_server_is_known_to_have_is_not_measurable(attached: subprocess.CompletedProcess[str]) -> None:
     path = str(folder_of(attached) / "run.cufall")
     ended = cufall("report", path, "--require", "tensor.mean[group=decode] > 1%")

@@ -71,6 +71,22 @@ def test_a_metric_that_is_no_ratio_is_no_percent() -> None:
     assert table.rows[0][3:] == ["50%", "5693"]
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (NAN, "--"),
+        (0.0, "0"),
+        (0.123456, "0.1235"),
+        (999.94, "999.9"),
+        (5693.2, "5693"),
+        (56930.4, "56930"),
+        (-4e6, "-4000000"),
+    ],
+)
+def test_a_plain_number_has_no_exponent_that_it_need_not_have(value: float, told: str) -> None:
+    assert tables.number(value) == told
+
+
 def test_gpus_are_named_in_ranges() -> None:
     assert ranges((0, 1, 2, 3)) == "g0-g3"
     assert ranges((0, 2, 3, 7)) == "g0, g2-g3, g7"

@@ -13,7 +13,7 @@ from cufall_py.analysis.series import WHOLE_RUN, Run, Sides
 from cufall_py.export.nulls import or_null
 
 from .listing import table
-from .tables import MISSING
+from .tables import MISSING, number
 
 SCHEMA = 1
 HEAD = ("gpu", "where", "what", "base", "new", "change", "95% interval", "verdict")
@@ -90,7 +90,7 @@ def _made(found: Comparison, base: int, new: int, effects: dict[str, float]) -> 
 def _value(value: float, plain: bool) -> str:
     if math.isnan(value):
         return MISSING
-    return f"{value:.4g}" if plain else f"{100 * value:.{_digits(100 * value)}f}%"
+    return number(value) if plain else f"{100 * value:.{_digits(100 * value)}f}%"
 
 
 def _digits(percent: float) -> int:

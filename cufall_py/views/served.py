@@ -16,6 +16,8 @@ from .tables import MISSING, Table, text
 from .verdict import share_text
 
 BAR, ASCII_BAR, BAR_WIDTH = "▇", "#", 40
+HELD = "of the times between two scrapes that both read so many"
+NOT_HELD = "no number of running requests was held"
 LEAST_HALF = 0.005
 """Half an interval that is less is told as 0."""
 
@@ -27,8 +29,8 @@ def as_text(found: Sequence[Served], ascii_only: bool = False) -> Iterator[str]:
         yield title(one.log)
         yield from figures(one.log)
         yield ""
-        yield "by running requests (of the times between two scrapes that both read so many)"
-        yield from text(by_concurrency(one), ascii_only) if one.rows else ["no number of running requests was held"]
+        yield f"by running requests ({HELD})"
+        yield from text(by_concurrency(one), ascii_only) if one.rows else [NOT_HELD]
         yield from plot(one.rows, ascii_only)
         yield ""
         yield "by phase"

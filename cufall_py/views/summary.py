@@ -15,7 +15,7 @@ from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
 
 from . import groups, verdict
-from .tables import MISSING, Table, escaped, markdown, text
+from .tables import MISSING, Table, escaped, markdown, number, text
 
 ALL = "all"
 EVERYTHING = "everything"
@@ -94,10 +94,10 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
 def judged_value(judgement: Judgement) -> str:
     """The value as it is compared: a percent, seconds, or a plain number."""
     if judgement.requirement.of_rate:
-        return MISSING if math.isnan(judgement.value) else f"{plain(judgement.value)} tok/s"
+        return MISSING if math.isnan(judgement.value) else f"{number(judgement.value)} tok/s"
     if judgement.requirement.of_unit:
         return seconds(judgement.value)
-    return plain(judgement.value) if judgement.plain else percent(judgement.value)
+    return number(judgement.value) if judgement.plain else percent(judgement.value)
 
 
 def counted(judgements: Sequence[Judgement]) -> str:
@@ -138,7 +138,7 @@ def _metric_tables(report: Report, k: int, columns: int) -> list[Table]:
     values = dict(VALUES)
     if any(_differs(s) for _, s in found):
         values = {"mean": VALUES["mean"], TIME_MEAN: lambda s: s.time_mean, **VALUES}
-    show = plain if any(s.plain for _, s in found) else percent
+    show = number if any(s.plain for _, s in found) else percent
     shown = {name: [show(of(s)) for _, s in found] for name, of in values.items()}
     shares = {name: [percent(of(s)) for _, s in found] for name, of in SHARES.items()}
     shares["longest idle"] = [seconds(s.longest_idle_s) for _, s in found]
@@ -273,10 +273,6 @@ def percent(ratio: float) -> str:
     if 0.9995 <= ratio < 1:
         return f"{min(100 * ratio, 99.99):.2f}%"
     return f"{100 * ratio:.{2 if ratio < 0.09995 else 1}f}%"
-
-
-def plain(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:.4g}"
 
 
 def seconds(value: float) -> str:

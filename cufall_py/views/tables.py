@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ MISSING = "--"
 """What stands where nothing was measured."""
 
 
+TOO_LONG = 1e12
+"""From here on a number is told with an exponent."""
+
+
 @dataclass(frozen=True)
 class Table:
     """`words`: how many of the first columns hold words, which stand to the left; numbers stand to the right."""
@@ -20,6 +25,13 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: int = 1
+
+
+def number(value: float) -> str:
+    """A plain number in four digits, or as a whole one; never with an exponent that a large one need not have."""
+    if math.isnan(value):
+        return MISSING
+    return f"{value:.0f}" if 1000 <= abs(value) < TOO_LONG else f"{value:.4g}"
 
 
 def text(table: Table, ascii_only: bool = False) -> Iterator[str]:
