@@ -17,6 +17,10 @@ import pytest
 from cufall_py import Recording, attach
 from cufall_py.analysis.phases import PHASES
 from cufall_py.attaching import with_gpus
+from cufall_py.attachment import Now
+from cufall_py.cli.attach_view import figures
+from cufall_py.engines.page import read
+from cufall_py.engines.rates import Rates
 from cufall_py.engines.servers import Server, at, is_here, servers
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.plan import Plan
@@ -192,6 +196,14 @@ def test_csv_has_frames_and_what_the_server_did(server: Running, tmp_path: Path)
     assert float(figures["generation_tokens_per_s"]["mean"]) == 0
     assert figures["generation_tokens_per_s"]["counters"] == "vllm:generation_tokens_total"
     assert figures["running"]["source"] == server.url
+
+
+def test_a_row_of_csv_has_the_gauge_of_when_it_begins() -> None:
+    rates, where = Rates(), Server("http://a")
+    first, second = (read(pages.vllm(running=running).text, pages.moment(at)) for at, running in ((0, 8), (1, 16)))
+    assert rates.add(first) is None
+    found = {name: value for name, value, _ in figures(Now(where, second, rates.add(second)))}
+    assert (found["running"], found["cache_usage"]) == (8, 0.25)
 
 
 def test_an_interrupt_ends_it_with_its_tables(server: Running, tmp_path: Path) -> None:

@@ -147,13 +147,14 @@ def csv_sink(attachment: Attachment, file: TextIO, path: str) -> Callable[[Frame
 
 
 def figures(now: Now) -> Iterator[tuple[str, float, str]]:
-    """Name, value and the metric that it is by, of what a server did between its last two scrapes."""
-    interval, reading = now.interval, now.reading
-    if not interval or not reading:
+    """Name, value and the metric that it is by, of what a server did between its last two scrapes: a gauge as it stood
+    at the first of them, from when on the row counts."""
+    interval = now.interval
+    if not interval:
         return
     for name in ("running", "waiting", "cache_usage"):
-        if (value := reading.number(name)) is not None:
-            yield name, value, reading.values[name].name
+        if name in interval.gauges:
+            yield name, interval.gauges[name][0], interval.names[name]
     for quantity in ("generation_tokens", "prompt_tokens"):
         if rate := interval.per_s(quantity):
             yield f"{quantity}_per_s", rate.per_s, rate.name
