@@ -29,6 +29,7 @@ from .engines.servers import Server
 from .errors import CufallError, UsageError
 from .frames import Frame
 from .plan import Plan
+from .recording_reader import Recording
 from .saying import Say
 from .scratch import folder
 from .sources import Opened
@@ -191,14 +192,27 @@ class Attachment:
         return table(self.path)
 
     def save(self, path: str | Path, force: bool = False) -> None:
-        """Copy the recording, as it is now. Raises CufallError if that cannot be, or is there without `force`."""
+        """Copy the recording, as it is now and whole. Raises CufallError if that cannot be, or is there without
+        `force`."""
         if Path(path).exists() and not force:
             raise CufallError(f"{path} is there already; force=True overwrites it")
         self.flush()
+        if self._open():
+            return self._copy(path)
         try:
             shutil.copyfile(self.path, path)
         except OSError as error:
             raise CufallError(f"{path} cannot be written: {error.strerror}") from None
+
+    def _copy(self, path: str | Path) -> None:
+        """Of what has no end yet: with one, so that it is not taken for a recording that was cut."""
+        from .playback import Playback
+
+        plan = Recording(self.path).plan
+        with Playback(self.path, Plan(wanted=plan.wanted, frame_us=plan.frame_us)) as playing:
+            playing.record(path, force=True)
+            for _ in playing.frames():
+                pass
 
     @property
     def aio(self) -> Aio:

@@ -419,6 +419,14 @@ def test_the_page_of_a_recording_has_the_tables_of_its_servers(split: tuple[str,
     assert split[1] in one and split[0] not in one
 
 
+def test_a_copy_of_a_part_keeps_the_servers(split: tuple[str, str, Path], tmp_path: Path) -> None:
+    ended = cufall("record", "--source", str(split[2]), "--from", "2", "-o", str(tmp_path / "part.cufall"))
+    assert ended.returncode == 0, ended.stderr
+    found = logs(tmp_path / "part.cufall")
+    assert [(log.url, log.role, log.gpus) for log in found] == [(split[0], "prefill", (0,)), (split[1], "decode", (1,))]
+    assert 1 <= len(found[0].intervals) < len(logs(split[2])[0].intervals)
+
+
 def test_a_role_that_no_server_is_known_to_have_is_not_measurable(attached: subprocess.CompletedProcess[str]) -> None:
     path = str(folder_of(attached) / "run.cufall")
     ended = cufall("report", path, "--require", "tensor.mean[group=decode] > 1%")

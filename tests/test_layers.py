@@ -174,7 +174,8 @@ LAYERS: dict[str, str] = {
     "export.parquet": "analysis.* recording_reader sources spans",
     "streams": "frames outline",
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
-    "engines.scraper engines.servers errors frames judgements plan report requirements saying scratch served "
+    "engines.scraper engines.servers errors frames judgements plan playback recording_reader report requirements "
+    "saying scratch served "
     "served_frames served_judgements sources streams views.served",
     "attaching": "attachment engines.servers errors plan requirements resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",
