@@ -30,17 +30,18 @@ FRAME_US = 100_000
 
 @dataclass(frozen=True)
 class Log:
-    """What one server said. `gpus`: CUDA ordinals of those it computes on."""
+    """What one server said: its pages, and what lies between two. `gpus`: CUDA ordinals of those it computes on."""
 
     url: str
     role: str
     gpus: tuple[int, ...]
     intervals: tuple[Interval, ...] = ()
+    readings: tuple[Reading, ...] = ()
 
     @property
     def engine(self) -> str:
         """As its newest page was read; empty if it never gave one."""
-        return f"{self.intervals[-1].engine.name} ({self.intervals[-1].engine.versions})" if self.intervals else ""
+        return f"{self.readings[-1].engine.name} ({self.readings[-1].engine.versions})" if self.readings else ""
 
     def within(self, spans: Sequence[Span]) -> Log:
         """The same with the intervals that lie wholly in one of these stretches."""
@@ -160,7 +161,8 @@ def _with_readings(log: Log, readings: Sequence[Reading]) -> Log:
     rates = Rates()
     intervals = tuple(interval for said in readings if (interval := rates.add(said)))
     labelled = frozenset.union(*(said.roles for said in readings)) & {*ROLES} if readings else frozenset()
-    return replace(log, intervals=intervals, role=log.role or (next(iter(labelled)) if len(labelled) == 1 else ""))
+    role = log.role or (next(iter(labelled)) if len(labelled) == 1 else "")
+    return replace(log, intervals=intervals, readings=tuple(readings), role=role)
 
 
 def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part()) -> tuple[FrameTable, list[Span]]:

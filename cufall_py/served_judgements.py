@@ -26,9 +26,10 @@ LEAST_INTERVALS = 3
 """With fewer intervals between scrapes nothing is judged of a server."""
 
 
-def judge_recording(path: Path, requirements: Sequence[Requirement]) -> list[Judgement]:
-    """Each on each GPU or server that it selects. Raises UsageError for what cannot be asked of the recording."""
-    reading = Reading(path, also=metrics_in(requirements))
+def judge_recording(path: Path, requirements: Sequence[Requirement], devices: str = "all") -> list[Judgement]:
+    """Each on each GPU or server of those devices that it selects. Raises UsageError for what cannot be asked of the
+    recording."""
+    reading = Reading(path, devices=devices, also=metrics_in(requirements))
     check_all(reading, requirements)
     return judged(reading, requirements)[1]
 

@@ -247,7 +247,11 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
         ("--port 1 --pid 1", "one of them is enough"),
         ("--as both=http://127.0.0.1:1", "must be prefill=URL or decode=URL"),
         ("ftp://x", "an address is"),
-        ("http://127.0.0.1:1 --source run.cufall", "is a recording"),
+        (
+            "http://127.0.0.1:1 --source run.cufall",
+            "run.cufall is a recording, and its servers are in it",
+        ),
+        ("--source run.cufall --record a.cufall", "--record: --source run.cufall is a recording"),
         ("http://127.0.0.1:1 --drive 1,x", "must be numbers of requests at once"),
         ("http://127.0.0.1:1 --output-tokens 0", "--output-tokens 0: must be a whole number above 0"),
         ("http://127.0.0.1:1 --json --csv -", "cannot both go to stdout"),
@@ -417,6 +421,50 @@ def test_the_page_of_a_recording_has_the_tables_of_its_servers(split: tuple[str,
     assert text.count("vllm:generation_tokens_total") == 2
     one = cufall("report", str(split[2]), "--html", "-", "--devices", "1").stdout
     assert split[1] in one and split[0] not in one
+
+
+def test_a_recording_is_played_as_it_was_drawn(attached: subprocess.CompletedProcess[str], server: Running) -> None:
+    """Its scrapes, told a second time from the file by arithmetic, and the same document at the end."""
+    path = str(folder_of(attached) / "run.cufall")
+    played = cufall("attach", "--source", path)
+    lines = [line for line in played.stdout.splitlines() if re.match(r"\d\d:\d\d:\d\d", line)]
+    said = log_of(attached)
+    assert abs(len(lines) - len(said.readings)) <= 1  # the last may come after the last frame
+    for line, interval in zip(lines[1:], said.intervals, strict=False):
+        running, made = interval.gauges["running"][1], interval.rates["generation_tokens"].per_s
+        assert f"running {running:g}  " in line
+        assert float(re.findall(r"gen ([\d.]+) tok/s", line)[0]) == pytest.approx(made, abs=0.5)
+        assert "g0-g1  tensor 50/50%" in line
+    assert played.returncode == 0, played.stderr
+    found = json.loads(cufall("attach", "--source", path, "--json").stdout)
+    assert found["servers"] == json.loads(attached.stdout)["servers"]
+
+
+def test_a_played_recording_is_judged_and_written_as_it_was(split: tuple[str, str, Path], tmp_path: Path) -> None:
+    words = ("attach", "--source", str(split[2]), "--devices", "1", "--require", "tensor.mean[group=decode] > 50%")
+    ended = cufall(*words, "--csv", str(tmp_path / "a.csv"))
+    assert ended.returncode == 3, ended.stderr
+    rows = [*csv.DictReader((tmp_path / "a.csv").read_text().splitlines())]
+    assert {row["gpu"] for row in rows} == {"1", ""}
+    assert {row["source"] for row in rows if not row["gpu"]} == {split[1]}
+    assert split[1] in ended.stdout and split[0] not in ended.stdout
+
+
+def test_a_recording_is_played_on_a_screen_at_its_own_pace(split: tuple[str, str, Path]) -> None:
+    with Terminal(command("attach", "--source", str(split[2])), 100, 24) as terminal:
+        terminal.until(lambda text: re.search(r"^g1  tensor   10% █ ", text, re.MULTILINE))
+        terminal.sees("vLLM  running 4  waiting 2  gen 0 tok/s")
+        terminal.press("q")
+        assert terminal.ends() == 0
+        assert "by phase" in terminal.said
+
+
+def test_a_recording_without_servers_is_for_replay(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.cufall")
+    assert cufall("record", "--source", script(tmp_path), "--duration-sec", "0.3", "-o", path).returncode == 0
+    ended = cufall("attach", "--source", path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "has no inference server (on these GPUs); cufall replay plays it" in ended.stderr
 
 
 def test_a_copy_of_a_part_keeps_the_servers(split: tuple[str, str, Path], tmp_path: Path) -> None:

@@ -177,6 +177,8 @@ LAYERS: dict[str, str] = {
     "engines.scraper engines.servers errors frames judgements plan playback recording_reader report requirements "
     "saying scratch served "
     "served_frames served_judgements sources streams views.served",
+    "played_attachment": "attachment engines.rates engines.reading engines.servers errors frames pace plan playback "
+    "saying served sources",
     "attaching": "attachment engines.servers errors plan requirements resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",

@@ -5,20 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from cufall_py.errors import CufallError, InvalidMeasurement, UsageError
+from cufall_py.errors import CufallError, UsageError
 
 from . import Ended, Verb, end_in_order, say
 from .attach_load import OPTIONS as LOAD, Load, bad_number, loads_from
-from .attach_output import judge, write
-from .attach_view import Lines, Shown, csv_sink, screen_of
-from .charset import takes
-from .judging import OPTIONS as JUDGING, End, meaning_of, requirements_from, result_to, verdict
+from .attach_output import end_by, judge, write
+from .attach_view import Shown, csv_sink, view_of
+from .judging import OPTIONS as JUDGING, requirements_from, result_to
 from .live import LONGEST_S, bad_duration, open_csv
 from .options import SAMPLING, number, option, plan_from, with_defaults, with_options
 from .places import RESULT, check_places, writable
@@ -29,7 +28,6 @@ from .verdicts import named_alone
 if TYPE_CHECKING:
     from cufall_py.attachment import Attachment
     from cufall_py.engines.drive import Driven, Work
-    from cufall_py.judgements import Judgement
     from cufall_py.plan import Plan
     from cufall_py.requirements import Requirement
 
@@ -113,10 +111,11 @@ def _add_options_of_sampling(command: click.Command) -> None:
         decorate(command)
     command.params = [param for param in command.params if param.name != "annotate"]  # of files that are judged
     options = with_defaults(command, {"metrics": METRICS, "sample_us": SAMPLE_US})
-    options["source"].metavar = "auto|cupti|gpm|script:FILE"
-    options[
-        "source"
-    ].help = "Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had."
+    options["source"].metavar = "auto|cupti|gpm|script:FILE|FILE"
+    options["source"].help = (
+        "Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had. A recording "
+        "that attach made is played, with what its servers said."
+    )
     options["devices"].show_default = "those of the servers"
 
 
@@ -126,6 +125,11 @@ _add_options_of_sampling(attach)
 def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
     groups = named_alone(options)
     requirements = requirements_from(options["require"], groups)
+    if recording_of(options["source"]):
+        from .attach_played import play
+
+        play(requirements, options, told)
+        return
     _check(urls, options, requirements)
     loads = loads_from(options)
     devices = "" if _is_default("devices") else options["devices"]
@@ -135,7 +139,7 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         file, aside = open_csv(options["csv_path"], "", stack), Aside()
         attachment = stack.enter_context(_attached(urls, devices, plan, groups, options, aside))
         _check_judged(requirements, groups, attachment)
-        shown = _view(attachment, options, aside)
+        shown = view_of(attachment, options, aside)
         sink = csv_sink(attachment, file, options["csv_path"]) if file else None
         end_in_order()
         end, driven = _follow(attachment, duration_s, shown, sink, loads, options)
@@ -144,7 +148,7 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
             say(line)
         judgements = judge(attachment, requirements, told, options)
         write(attachment, driven, judgements, options)
-    _end(end, failure, judgements, told)
+    end_by(end, failure, judgements, told)
 
 
 def _is_default(name: str) -> bool:
@@ -153,8 +157,6 @@ def _is_default(name: str) -> bool:
 
 def _check(urls: Sequence[str], options: dict[str, Any], requirements: Sequence[Requirement]) -> None:
     """What can be refused before anything is started."""
-    if recording_of(options["source"]):
-        raise UsageError(f"--source {options['source']}: is a recording; cufall report has the tables of one")
     if options["api_key"] and not (urls or options["roles"] or options["port"] or options["pid"]):
         raise UsageError("--api-key goes with a URL, --port or --pid: it would be sent to whoever listens here")
     if options["as_json"] and options["csv_path"] == "-":
@@ -229,13 +231,6 @@ def _attached(
         attachment.end()
 
 
-def _view(attachment: Attachment, options: dict[str, Any], aside: Aside) -> AbstractContextManager[Shown | None]:
-    if options["as_json"] or options["csv_path"] == "-":
-        return nullcontext()
-    ascii_only = not takes(sys.stdout, "█·▇")
-    return screen_of(attachment, aside, options["color"], ascii_only) or nullcontext(Lines(attachment))
-
-
 def _follow(
     attachment: Attachment,
     duration_s: float,
@@ -289,15 +284,3 @@ def _closed(attachment: Attachment) -> CufallError | None:
     except CufallError as error:
         return error
     return None
-
-
-def _end(end: int, failure: CufallError | None, judgements: Sequence[Judgement], told: dict[str, Any]) -> None:
-    """The first that applies, top down, of the table of exit codes."""
-    if end:
-        raise End(end, meaning_of(end))
-    if failure and not isinstance(failure, InvalidMeasurement):
-        raise failure
-    code, why = verdict(judgements, [str(failure)] if failure else [])
-    if why:
-        say(f"{why} (exit {code})")
-    raise End(code, why or "done")

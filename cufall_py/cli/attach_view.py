@@ -7,19 +7,35 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol, TextIO
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from . import STDOUT, writing
+from .charset import takes
 from .options import in_colour
 from .screen import Aside, Quit, Screen, full_screen, why_no_screen
 
 if TYPE_CHECKING:
-    from cufall_py.attachment import Attachment, Now
+    from cufall_py.attachment import Latest, Now
+    from cufall_py.engines.servers import Server
     from cufall_py.frames import Frame
+    from cufall_py.sources import Opened
     from cufall_py.views.served_screen import Block
 
 GAP_S = 0.25
+
+
+class Attached(Protocol):
+    """What is shown: servers that are attached to, or a recording of some."""
+
+    opened: list[Opened]
+    servers: list[Server]
+
+    def gpus_of(self, server: int) -> tuple[Opened, ...]:
+        """The GPUs of the server at this position."""
+
+    def latest(self) -> Latest:
+        """The newest frame, and of each server what it said last."""
 
 
 class Shown(Protocol):
@@ -27,10 +43,17 @@ class Shown(Protocol):
         """Show what is new; called many times a second."""
 
 
+def view_of(attachment: Attached, options: dict[str, Any], aside: Aside) -> AbstractContextManager[Shown | None]:
+    if options["as_json"] or options["csv_path"] == "-":
+        return nullcontext()
+    ascii_only = not takes(sys.stdout, "█·▇")
+    return screen_of(attachment, aside, options["color"], ascii_only) or nullcontext(Lines(attachment))
+
+
 class Lines:
     """A line a server and second."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: Attached) -> None:
         self._attachment = attachment
         self._last_ns = [0] * len(attachment.servers)
 
@@ -52,7 +75,7 @@ class Lines:
 
 
 def screen_of(
-    attachment: Attachment, aside: Aside, colour: bool | None, ascii_only: bool
+    attachment: Attached, aside: Aside, colour: bool | None, ascii_only: bool
 ) -> AbstractContextManager[Shown] | None:
     """A full screen, if the terminal can be one."""
     if why_no_screen(sys.stdin, sys.stdout, os.environ):
@@ -61,7 +84,7 @@ def screen_of(
 
 
 @contextmanager
-def _screen(attachment: Attachment, aside: Aside, colour: bool, ascii_only: bool) -> Iterator[Shown]:
+def _screen(attachment: Attached, aside: Aside, colour: bool, ascii_only: bool) -> Iterator[Shown]:
     with aside.held():
         with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
             shown = AttachScreen(attachment, aside, on, colour, ascii_only)
@@ -72,7 +95,7 @@ def _screen(attachment: Attachment, aside: Aside, colour: bool, ascii_only: bool
 class AttachScreen:
     """Draws the newest, four times a second."""
 
-    def __init__(self, attachment: Attachment, aside: Aside, on: Screen, colour: bool, ascii_only: bool) -> None:
+    def __init__(self, attachment: Attached, aside: Aside, on: Screen, colour: bool, ascii_only: bool) -> None:
         self._attachment, self._aside, self._screen = attachment, aside, on
         self._colour, self._ascii_only = colour, ascii_only
         self._began_s, self._drawn_s, self._size = time.monotonic(), 0.0, (0, 0)
@@ -109,12 +132,12 @@ class AttachScreen:
         return Block(title, line(now.reading, now.interval), *_gpus(self._attachment, k, frame))
 
 
-def _metrics(attachment: Attachment) -> list[tuple[str, str]]:
+def _metrics(attachment: Attached) -> list[tuple[str, str]]:
     """Their labels and units."""
     return [(metric.label, metric.shown_in) for metric in attachment.opened[0].metrics.metrics]
 
 
-def _gpus(attachment: Attachment, server: int, frame: Frame | None) -> tuple[list[int], list[list[float]]]:
+def _gpus(attachment: Attached, server: int, frame: Frame | None) -> tuple[list[int], list[list[float]]]:
     """The CUDA ordinals of a server's GPUs, and of each the metrics in this frame; NaN before the first."""
     gpus, metrics = attachment.gpus_of(server), len(attachment.opened[0].metrics.metrics)
     nothing = [float("nan")] * metrics
@@ -122,7 +145,7 @@ def _gpus(attachment: Attachment, server: int, frame: Frame | None) -> tuple[lis
     return [gpu.device.ordinal for gpu in gpus], values
 
 
-def csv_sink(attachment: Attachment, file: TextIO, path: str) -> Callable[[Frame], None]:
+def csv_sink(attachment: Attached, file: TextIO, path: str) -> Callable[[Frame], None]:
     """Rows of each frame, and of each server where it has said something new."""
     from cufall_py.export.csv import CsvWriter
 

@@ -27,6 +27,8 @@ def as_text(found: Sequence[Served], ascii_only: bool = False) -> Iterator[str]:
     for k, one in enumerate(found):
         yield from [""] * bool(k)
         yield title(one.log)
+        if len(one.log.readings) == 1:
+            yield "one page of metrics alone came, so that no rates are known: they are read once a second"
         yield from figures(one.log)
         yield ""
         yield f"by running requests ({HELD})"
