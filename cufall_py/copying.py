@@ -18,6 +18,8 @@ from .spans import Span, common
 
 NOT_COPIED = ("start", "end", "cost", REGION_BEGIN, REGION_END)
 """What is of the recording as a whole, and regions, which are cut to what is played."""
+LASTING = ("server",)
+"""Servers (engines/events.py): told once, from then on; told at the begin of what is played, if it was before."""
 
 
 class Copy:
@@ -83,6 +85,9 @@ class Copy:
         elif item.kind == OTHER_TURNS:
             for start_ns, end_ns in common([(item.start_ns, item.end_ns)], self._spans):
                 self._write_event(gpu, replace(item, start_ns=start_ns, end_ns=end_ns))
+        elif item.kind in LASTING:
+            at_ns = max(item.start_ns, self._spans[0][0])
+            self._write_event(gpu, replace(item, start_ns=at_ns, end_ns=at_ns))
         elif item.kind not in NOT_COPIED and _lies_in(item, self._spans, end_ns):
             self._write_event(gpu, item)
 

@@ -50,6 +50,9 @@ def check(requirement: Requirement, ordinals: Collection[int], metrics: Sequence
     if requirement.of_server:
         at = requirement.text.find("running") if requirement.running else 0
         raise pointed(requirement.text, at, "this needs an inference server's own figures; cufall attach records them")
+    if requirement.role:
+        told = f"no group {requirement.role}; --group names one, and cufall attach knows its servers"
+        raise pointed(requirement.text, requirement.text.find("group"), told)
     check_gpus(requirement, ordinals, metrics)
 
 

@@ -61,6 +61,11 @@ class Metric:
         return f"{'(' + top + ')' if len(self.counters) > 1 else top}/({peak}{self.elapsed})"
 
     @property
+    def shown_in(self) -> str:
+        """What a person reads its values in: `%`, `/s`, or empty for a plain quotient."""
+        return self.unit if self.plain else "%"
+
+    @property
     def absent(self) -> bool:
         """Whether this GPU has no counters for it: it reads NaN, and keeps its place among the others."""
         return not self.counters

@@ -144,7 +144,7 @@ LAYERS: dict[str, str] = {
     "engines.drive": "errors engines.fetch",
     "server_gpus": "errors engines.servers saying",
     "served": "analysis.concurrency analysis.phases analysis.scrapes engines.columns engines.events engines.rates "
-    "engines.reading part plan playback recording_reader spans",
+    "engines.reading part plan playback recording_reader requirements spans",
     "served_frames": "engines.columns served",
     "served_judgements": "analysis.* analysis.concurrency engines.columns errors judgements outline plan "
     "recording_reader report requirements resolve served",
@@ -154,7 +154,7 @@ LAYERS: dict[str, str] = {
     "turn_recording",
     "views.*": "frames metrics shown",
     "views.listing": "catalogue costs",
-    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls "
+    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls shown "
     "views.listing views.*",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
@@ -164,7 +164,7 @@ LAYERS: dict[str, str] = {
     "views.groups": "analysis.groups views.*",
     "views.summary": "analysis.* judgements keep metrics outline report shown views.* views.groups views.verdict",
     "views.served": "analysis.concurrency analysis.phases engines.rates engines.reading served views.* views.verdict",
-    "views.served_screen": "views.* views.verdict",
+    "views.served_screen": "views.* views.served",
     "views.served_plot": "analysis.concurrency served views.served",
     "views.driven": "engines.drive views.* views.served",
     "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
@@ -184,11 +184,13 @@ LAYERS: dict[str, str] = {
     "export.parquet": "analysis.* recording_reader sources spans",
     "streams": "frames outline",
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
-    "engines.scraper engines.servers errors frames judgements measured plan report requirements saying scratch served "
-    "served_frames served_judgements sources streams views.notebook views.served",
+    "engines.scraper engines.servers errors frames judgements measured plan playback recording_reader report "
+    "requirements saying scratch served served_frames served_judgements sources streams views.notebook views.served",
+    "played_attachment": "attachment engines.rates engines.reading engines.servers errors frames pace plan playback "
+    "saying served sources",
     "sinks": "errors",
     "feeding": "analysis.* attachment background engines.rates errors measured requirements saying served sinks",
-    "attaching": "attachment engines.servers plan resolve saying server_gpus",
+    "attaching": "attachment engines.servers errors plan requirements resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",
     "pytest_plugin": "background errors measured pytest_run pytest_words requirements",

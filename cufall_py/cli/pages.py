@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cufall_py.pyramid import Builder
     from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
+    from cufall_py.served import Served
     from cufall_py.views.html_report import Page, Roofline, Section
 
     Taking = AbstractContextManager[Callable[[Rows], None]]
@@ -68,12 +69,19 @@ class HtmlPage:
         self._verdicts = _verdict_bins(reading)
         self.rows, self.frames = self._builder.add, self._verdicts.add
 
-    def write(self, path: str, report: Report, title: str = "", question: Question | None = None) -> None:
-        """Write it, with what the recording came to."""
+    def write(
+        self,
+        path: str,
+        report: Report,
+        title: str = "",
+        question: Question | None = None,
+        servers: Sequence[Served] = (),
+    ) -> None:
+        """Write it, with what the recording came to, and its inference servers."""
         from cufall_py.views import summary
         from cufall_py.views.html_report import html_report
 
-        sections = list(_sections(report, question))
+        sections = [*_server_sections(servers), *_sections(report, question)]
         strip = self._verdicts.strip() if summary.has_verdicts(report) else None
         page = _page(self._reading, self._builder, title or os.path.basename(self._reading.path))
         with _writing(path) as write:
@@ -154,6 +162,18 @@ def _roofline(report: Report) -> Roofline | None:
     peaks = [found["dram"].counted_per_s / found["dram"].mean for found in of if found["dram"].mean > 0]
     alike = peaks and max(peaks) - min(peaks) < ALIKE * max(peaks)
     return Roofline(report.judging.table.reachable, sum(peaks) / len(peaks) if alike else math.nan)
+
+
+def _server_sections(servers: Sequence[Served]) -> Iterator[Section]:
+    """Of each inference server what it came to, by running requests and by phase."""
+    from cufall_py.views import served
+    from cufall_py.views.html_report import Section
+
+    for one in servers:
+        held = [] if one.rows else [served.NOT_HELD]
+        notes = [*held, *served.figures(one.log)]
+        yield Section(f"{served.title(one.log)}: by running requests", served.by_concurrency(one), notes)
+        yield Section(f"{one.log.url}: by phase", served.by_phase(one))
 
 
 def _sections(report: Report, question: Question | None) -> Iterator[Section]:

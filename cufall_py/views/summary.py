@@ -90,13 +90,14 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
         )
         for j in judgements
     ]
-    return Table(("outcome", "requirement", "gpu", "of", "value", "samples", "coverage"), rows, words=4)
+    where = "gpu or server" if any(j.server for j in judgements) else "gpu"
+    return Table(("outcome", "requirement", where, "of", "value", "samples", "coverage"), rows, words=4)
 
 
 def judged_value(judgement: Judgement) -> str:
     """The value as it is compared: a percent, seconds, or a plain number."""
     if judgement.requirement.of_rate:
-        return f"{plain(judgement.value)}/s"
+        return MISSING if math.isnan(judgement.value) else f"{plain(judgement.value)} tok/s"
     if judgement.requirement.of_unit:
         return seconds(judgement.value)
     return plain(judgement.value) if judgement.plain else percent(judgement.value)
