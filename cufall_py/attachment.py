@@ -28,8 +28,9 @@ from .engines.scraper import Scraper
 from .engines.servers import Server
 from .errors import CufallError, UsageError
 from .frames import Frame
-from .measured import Measured
+from .measured import Measured, statistics
 from .plan import Plan
+from .recording_reader import Recording
 from .saying import Say
 from .scratch import folder
 from .sources import Opened
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from .analysis.verdict_windows import WindowVerdict
     from .judgements import Judgement
     from .report import Report
-    from .served import Served
+    from .served import Log, Served
 
 METRICS = ("tensor", "sm", "dram")
 MOST_SAID = 1000
@@ -73,9 +74,9 @@ class Attachment:
     """Samples the GPUs of servers and scrapes their metrics until closed; without servers it samples what GPUs the plan
     has. Use as a context manager, from any thread.
 
-    `gpus`: the UUIDs of each server's GPUs, empty for those that no other has. `say`, called from a thread of this,
-    gets each line a person should read; `said` has the newest. `record`: the recording, which is written over; without
-    one it is in the temporary folder until this is forgotten.
+    `gpus`: each server's GPUs, by UUID or CUDA ordinal, empty for those that no other has. `say`, called from a thread
+    of this, gets each line a person should read; `said` has the newest. `record`: the recording, which is written over;
+    without one it is in the temporary folder until this is forgotten.
 
     Raises as BackgroundSession does.
     """
@@ -112,10 +113,17 @@ class Attachment:
 
     def gpus_of(self, server: int) -> tuple[Opened, ...]:
         """The GPUs of the server at this position: those named for it, or those that are no other's."""
-        named = [uuid for own in self._gpus for uuid in own]
-        own = self._gpus[server]
-        chosen = [o for o in self.opened if (o.device.uuid in own if own else o.device.uuid not in named)]
+        named, own = {gpu for own in self._gpus for gpu in own}, {*self._gpus[server]}
+        words = [{o.device.uuid, str(o.device.ordinal)} for o in self.opened]
+        chosen = [o for o, of in zip(self.opened, words, strict=True) if (of & own if own else not of & named)]
         return tuple(chosen or self.opened)
+
+    def logs(self) -> list[Log]:
+        """The servers as they were given, before they said anything."""
+        from .served import Log
+
+        gpus = [tuple(o.device.ordinal for o in self.gpus_of(k)) for k in range(len(self.servers))]
+        return [Log(server.url, server.role, own) for server, own in zip(self.servers, gpus, strict=True)]
 
     def region(self, name: str, text: str = "") -> Region:
         """Name the time within, also with `async with`. May nest and repeat, and be used from many threads.
@@ -125,6 +133,10 @@ class Attachment:
         if not name.strip():
             raise UsageError("a region needs a name")
         return Region(self._marks.put, name, text)
+
+    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+        """Have an event written to the recording that happened then (Unix epoch)."""
+        self._marks.put((kind, at_ns, fields))
 
     def latest(self) -> Latest:
         """What came last of all; never waits."""
@@ -157,10 +169,7 @@ class Attachment:
         scope = summary.scope(region)
         if scope is None:
             raise UsageError(f"no region {region}; there are {_listed(s.name for s in summary.scopes if s.name)}")
-        if metric not in summary.metrics:
-            raise UsageError(f"{metric} is not sampled here; there are {_listed(summary.metrics)}")
-        row = scope.rows[self._position(gpu)] if gpu is not None else scope.group or scope.rows[0]
-        return row.metrics[summary.metrics.index(metric)]
+        return statistics(summary, scope, metric, gpu)
 
     def verdict(self, region: str = "", gpu: int | None = None) -> WindowVerdict:
         """What a GPU (by CUDA ordinal; None: the first) was bound by in a region, or all. Raises UsageError."""
@@ -200,14 +209,27 @@ class Attachment:
         return table(self.path)
 
     def save(self, path: str | Path, force: bool = False) -> None:
-        """Copy the recording, as it is now. Raises CufallError if that cannot be, or is there without `force`."""
+        """Copy the recording, as it is now and whole. Raises CufallError if that cannot be, or is there without
+        `force`."""
         if Path(path).exists() and not force:
             raise CufallError(f"{path} is there already; force=True overwrites it")
         self.flush()
+        if self._open():
+            return self._copy(path)
         try:
             shutil.copyfile(self.path, path)
         except OSError as error:
             raise CufallError(f"{path} cannot be written: {error.strerror}") from None
+
+    def _copy(self, path: str | Path) -> None:
+        """Of what has no end yet: with one, so that it is not taken for a recording that was cut."""
+        from .playback import Playback
+
+        plan = Recording(self.path).plan
+        with Playback(self.path, Plan(wanted=plan.wanted, frame_us=plan.frame_us)) as playing:
+            playing.record(path, force=True)
+            for _ in playing.frames():
+                pass
 
     @property
     def aio(self) -> Aio:
@@ -292,9 +314,8 @@ class Attachment:
         return Now(self.servers[k], *(taken or (None, None)))
 
     def _write_servers(self, session: BackgroundSession) -> None:
-        for k, server in enumerate(self.servers):
-            gpus = [opened.device.ordinal for opened in self.gpus_of(k)]
-            session.mark(SERVER, time.time_ns(), server=k, url=server.url, role=server.role, gpus=gpus)
+        for k, server in enumerate(self.logs()):
+            session.mark(SERVER, time.time_ns(), server=k, url=server.url, role=server.role, gpus=list(server.gpus))
 
     def _tell(self, line: str) -> None:
         self.said.append(line)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from .analysis.statistics import Statistics
-from .analysis.summary import WHOLE, Subject, Summarizer, Summary
+from .analysis.summary import WHOLE, Scope, Subject, Summarizer, Summary
 from .errors import CufallError, UsageError
 from .judgements import Judgement, check, judge
 from .metrics import MetricSet
@@ -88,14 +88,7 @@ class Measured:
         Raises UsageError for what was not sampled, CufallError while it goes on.
         """
         found = self.all()
-        if metric not in found.metrics:
-            raise UsageError(f"{metric} is not sampled here; there are {', '.join(found.metrics)}")
-        scope = found.scopes[0]
-        of = dict(zip((subject.ordinal for subject in found.subjects), scope.rows, strict=True))
-        row = of.get(gpu) if gpu is not None else scope.group or scope.rows[0]
-        if row is None:
-            raise UsageError(f"no GPU {gpu} is sampled here; there are {', '.join(map(str, of))}")
-        return row.metrics[found.metrics.index(metric)]
+        return statistics(found, found.scopes[0], metric, gpu)
 
     def require(self, *texts: str) -> list[Judgement]:
         """Each requirement (docs/report.md), judged on each GPU that it selects. Raises as `judge`, and UsageError for
@@ -123,3 +116,17 @@ def _named(summary: Summary, name: str) -> Summary:
     whole = summary.scope(WHOLE)
     assert whole
     return replace(summary, scopes=(*summary.scopes, replace(whole, name=name)))
+
+
+def statistics(summary: Summary, scope: Scope, metric: str, gpu: int | None) -> Statistics:
+    """Of a metric in one of the summary's scopes, of the GPU with this CUDA ordinal or of all together.
+
+    Raises UsageError for what was not sampled.
+    """
+    if metric not in summary.metrics:
+        raise UsageError(f"{metric} is not sampled here; there are {', '.join(summary.metrics)}")
+    of = dict(zip((subject.ordinal for subject in summary.subjects), scope.rows, strict=True))
+    row = of.get(gpu) if gpu is not None else scope.group or scope.rows[0]
+    if row is None:
+        raise UsageError(f"no GPU {gpu} is sampled here; there are {', '.join(map(str, of))}")
+    return row.metrics[summary.metrics.index(metric)]

@@ -17,6 +17,8 @@ from .spans import Span, union
 
 REGION_BEGIN, REGION_END = "region_begin", "region_end"
 """Events of a region: at its begin with `name` and `text`, at its end with `name`."""
+OTHER_TURNS = "other_turns"
+"""Event of a GPU: then others of a rotation's sets had their turn, or none while they changed (rotation.py)."""
 PERIODS_APART = 1.5
 """Samples are of another period if they are so many times as long, or as short."""
 FEW = 16

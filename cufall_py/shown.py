@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 MISSING = "--"
 """What stands where nothing was measured."""
+TOO_LONG = 1e12
+"""From here on a number is told with an exponent."""
 
 
 def percent(ratio: float) -> str:
@@ -24,10 +26,10 @@ def percent(ratio: float) -> str:
 
 
 def plain(value: float) -> str:
-    """Four digits, and those before the point of what is large, but for what is very large."""
+    """A plain number in four digits, or as a whole one; never with an exponent that a large one need not have."""
     if math.isnan(value):
         return MISSING
-    return f"{value:.0f}" if 1000 <= abs(value) < 1e8 else f"{value:.4g}"
+    return f"{value:.0f}" if 1000 <= abs(value) < TOO_LONG else f"{value:.4g}"
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:

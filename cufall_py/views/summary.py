@@ -42,6 +42,7 @@ DIFFERS_POINTS, DIFFERS_SHARE = 0.0005, 0.01
 def as_text(report: Report, columns: int = 0, ascii_only: bool = False) -> Iterator[str]:
     """Lines for a terminal of so many columns (0: any), where a table that is too wide is told in two."""
     yield headline(report)
+    yield from [report.turn.line] if report.turn else []
     for title, tables in _sections(report, columns):
         yield from ("", title)
         for table in tables:
@@ -53,6 +54,7 @@ def as_text(report: Report, columns: int = 0, ascii_only: bool = False) -> Itera
 def as_markdown(report: Report, judgements: Sequence[Judgement] = ()) -> Iterator[str]:
     """The same as Markdown, with the requirements before it."""
     yield f"## {escaped(headline(report))}"
+    yield from ["", report.turn.line] if report.turn else []
     if judgements:
         yield from ("", "### Requirements", "", *markdown(requirements(judgements)))
     for title, tables in _sections(report, 0):
@@ -88,13 +90,14 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
         )
         for j in judgements
     ]
-    return Table(("outcome", "requirement", "gpu", "of", "value", "samples", "coverage"), rows, words=4)
+    where = "gpu or server" if any(j.server for j in judgements) else "gpu"
+    return Table(("outcome", "requirement", where, "of", "value", "samples", "coverage"), rows, words=4)
 
 
 def judged_value(judgement: Judgement) -> str:
     """The value as it is compared: a percent, seconds, or a plain number."""
     if judgement.requirement.of_rate:
-        return f"{plain(judgement.value)}/s"
+        return MISSING if math.isnan(judgement.value) else f"{plain(judgement.value)} tok/s"
     if judgement.requirement.of_unit:
         return seconds(judgement.value)
     return plain(judgement.value) if judgement.plain else percent(judgement.value)
