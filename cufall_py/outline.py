@@ -88,7 +88,7 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
     newest, marks, last_ns = [0] * gpus, list[Event](), 0
     for item in items:
         if isinstance(item, Event):
-            last_ns = max(last_ns, item.end_ns)
+            last_ns = max(last_ns, item.end_ns) if item.kind != "start" else last_ns  # of a copy, later than all in it
             marks += [item] if item.kind in (REGION_BEGIN, REGION_END) else []
             out.gaps += [item] if item.kind == "gap" else []
             continue
