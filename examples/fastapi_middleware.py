@@ -30,7 +30,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 class Regions:
-    """Makes a region of each request, for any ASGI server whose state has `gpus`."""
+    """Makes a region of each request, for any ASGI server whose state has `gpus`.
+
+    Where paths have numbers of things in them, name the route instead: each name is a row of every table.
+    """
 
     def __init__(self, app: Any) -> None:
         self.app = app
