@@ -89,7 +89,7 @@ class Attachment:
         self.servers, self._gpus = list(to), gpus or [()] * len(to)
         self.said: deque[str] = deque(maxlen=MOST_SAID)
         self._say, self._owner = say, os.getpid()
-        self._scrapers = [Scraper(server.url, key) for server in to]
+        self._scrapers = [Scraper(server.address, key) for server in to]
         self._rates = [Rates() for _ in to]
         self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
         self._newest: Frame | None = None

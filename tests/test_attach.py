@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import re
@@ -264,6 +265,31 @@ def test_a_load_that_is_refused_ends_it(tmp_path: Path) -> None:
         ended = cufall("attach", server.url, "--source", script(tmp_path), "--drive", "2")
     assert ended.returncode == 1
     assert "names no model; name it with --model-name" in ended.stderr
+
+
+def test_a_password_in_an_address_is_neither_shown_nor_kept(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+
+    path = tmp_path / "run.cufall"
+    with page_server(answer(pages.vllm().text)) as page:
+        url = page.url.replace("://", "://me:secret@") + "/metrics?token=secret"
+        words = ("attach", url, "--source", script(tmp_path), *QUICK, "--duration-sec", "2.5")
+        runs = [
+            cufall(
+                *words, "--record", str(path), "--csv", str(tmp_path / "a.csv"), "--result", str(tmp_path / "r.json")
+            ),
+            cufall(*words, "--json"),
+            cufall("attach", "--as", f"decode={url}", "--as", f"both={url}", "--source", script(tmp_path)),
+        ]
+        basic = base64.b64encode(b"me:secret").decode()
+        assert all(
+            f"Authorization: Basic {basic}" in request and "token=secret" in request for request in page.requests
+        )
+    kept = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [text for run in runs for text in (run.stdout, run.stderr) if "secret" in text]
+    assert not [data for data in kept if b"secret" in data]
+    assert [log.url for log in logs(path)] == [f"{page.url}/metrics"]
 
 
 # which servers, which GPUs -----------------------------------------------------------------------------

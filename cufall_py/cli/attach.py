@@ -182,11 +182,13 @@ def _duration(options: dict[str, Any], plan: Plan) -> float:
 
 
 def _roles(words: Sequence[str]) -> Mapping[str, str]:
+    from cufall_py.engines.fetch import public
+
     found = {}
     for word in words:
         role, is_there, url = word.partition("=")
         if not is_there or role not in ("prefill", "decode") or not url:
-            raise UsageError(f"--as {word}: must be prefill=URL or decode=URL")
+            raise UsageError(f"--as {role}{is_there}{public(url)}: must be prefill=URL or decode=URL")
         found[url] = role
     return found
 

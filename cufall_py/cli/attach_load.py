@@ -98,7 +98,7 @@ class Load:
     def _run(self) -> None:
         from cufall_py.engines.drive import drive
 
-        url = self._attachment.servers[0].url
+        url = self._attachment.servers[0].address
         try:
             for at_once in self._at_once:
                 if self._stop.is_set():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cufall_py.errors import CufallError, UsageError
 
-from .fetch import EndpointProblem, endpoint
+from .fetch import EndpointProblem, endpoint, public
 from .find import Listener, behind, engines, listeners, ports_of
 from .page import NoMetrics
 from .scraper import scrape
@@ -17,12 +17,19 @@ from .scraper import scrape
 @dataclass(frozen=True)
 class Server:
     """One inference server. `role`: prefill or decode, where somebody said so. `pids`: its processes, empty where they
-    may not be looked at; `here`: whether its address is one of this machine's."""
+    may not be looked at; `here`: whether its address is one of this machine's. `given`: the address with a login or
+    query, where it has one, which is asked and never shown or kept."""
 
     url: str
     role: str = ""
     pids: tuple[int, ...] = ()
     here: bool = True
+    given: str = field(default="", repr=False)
+
+    @property
+    def address(self) -> str:
+        """What is asked."""
+        return self.given or self.url
 
 
 def servers(urls: Sequence[str], pid: int | None, port: int | None, roles: Mapping[str, str]) -> list[Server]:
@@ -46,7 +53,8 @@ def at(url: str) -> Server:
     """The server at an address, with its processes if it runs here. Raises UsageError for what is no address."""
     where = endpoint(url)
     here = is_here(where.host)
-    return Server(url, pids=behind(where.port) if here else (), here=here)
+    shown = public(url)
+    return Server(shown, pids=behind(where.port) if here else (), here=here, given=url if url != shown else "")
 
 
 def is_here(host: str) -> bool:
