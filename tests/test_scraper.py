@@ -85,6 +85,7 @@ BAD: dict[str, tuple[Talk, str]] = {
     "empty": (sends(answer("")), "the page is empty; is it vLLM with --disable-log-stats?"),
     "HTML": (sends(answer("<!doctype html><p>hi", kind="text/html")), "this is a web page, not metrics"),
     "JSON": (sends(answer('{"a": 1}\n', kind="application/json")), "this is JSON, not metrics"),
+    "JSON deeper than any": (sends(answer("[" * 100_000)), "this is JSON, not metrics"),
     "half of it": (sends(answer(PAGE[: len(PAGE) // 2], length=len(PAGE))), "the answer was cut short"),
     "half without a length": (sends(answer(PAGE.rstrip()[:-1], length=None)), "the answer was cut short"),
     "half in chunks": (sends(chunked(PAGE, ended=False)), "the answer was cut short"),

@@ -299,4 +299,6 @@ def _is_json(text: str) -> bool:
         json.loads(text)
     except ValueError:
         return False
+    except RecursionError:
+        return True  # brackets deeper than the parser goes
     return True
