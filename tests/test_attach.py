@@ -7,6 +7,7 @@ import csv
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -290,6 +291,36 @@ def test_a_password_in_an_address_is_neither_shown_nor_kept(tmp_path: Path) -> N
     assert not [text for run in runs for text in (run.stdout, run.stderr) if "secret" in text]
     assert not [data for data in kept if b"secret" in data]
     assert [log.url for log in logs(path)] == [f"{page.url}/metrics"]
+
+
+def test_what_a_load_gave_before_it_was_refused_is_not_lost(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+    from tests.test_drive import DONE, MODELS, TOKEN, reply
+
+    def talk(connection: socket.socket, request: str) -> None:
+        said = {"/metrics": answer(pages.vllm().text), "/v1/models": reply(MODELS)}
+        asked = request.split()[1]
+        taken.append(asked)
+        fails = taken.count("/v1/completions") > 4
+        connection.sendall(said.get(asked, reply(b"", "429 Too Many") if fails else reply(TOKEN * 2 + DONE)))
+
+    taken: list[str] = []
+    with page_server(talk) as server:
+        ended = cufall("attach", server.url, "--source", script(tmp_path), *QUICK, "--drive", "1,2,3", "--json")
+    assert ended.returncode == 1
+    found = json.loads(ended.stdout)
+    assert [(load["at_once"], load["tokens"], load["tokens_from"]) for load in found["load"]] == [(1, 8, "pieces")]
+    assert "the server refuses it, HTTP 429" in ended.stderr
+    fits("attach", ended.stdout)
+
+
+def test_a_load_for_several_servers_is_refused_before_anything_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run.cufall"
+    words = ("attach", "http://127.0.0.1:1", "http://127.0.0.1:2", "--drive", "1", "--record", str(path))
+    ended = cufall(*words, "--source", script(tmp_path))
+    assert (ended.returncode, path.exists()) == (2, False)
+    assert "--drive sends to one server; name its URL" in ended.stderr
 
 
 # which servers, which GPUs -----------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from .screen import Aside, Quit
 
 if TYPE_CHECKING:
     from cufall_py.attachment import Attachment
-    from cufall_py.engines.drive import Driven, Work
     from cufall_py.judgements import Judgement
     from cufall_py.plan import Plan
     from cufall_py.requirements import Requirement
@@ -127,8 +126,11 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         shown = _view(attachment, options, aside)
         sink = csv_sink(attachment, file, options["csv_path"]) if file else None
         end_in_order()
-        end, driven = _follow(attachment, duration_s, shown, sink, loads, options)
-        failure = _closed(attachment)
+        load = Load(attachment, *loads, options["api_key"]) if loads else None
+        end = _follow(attachment, duration_s, shown, sink, load)
+        driven = load.stop() if load else []
+        closed = _closed(attachment)
+        failure = (load.failure if load else None) or closed
         for line in attachment.lines():
             say(line)
         judgements = judge(attachment, requirements, told, options)
@@ -202,6 +204,8 @@ def _attached(
     from cufall_py.engines.servers import servers
 
     found = servers(urls, options["pid"], options["port"], _roles(options["roles"]))
+    if options["drive"] and len(found) != 1:
+        raise UsageError("--drive sends to one server; name its URL")
     gpus, plan = with_gpus(found, devices, plan, say)
     for server in found:
         say(f"attaching to {server.url}" + (f" ({server.role})" if server.role else ""))
@@ -224,19 +228,17 @@ def _follow(
     duration_s: float,
     view: AbstractContextManager[Shown | None],
     sink: Callable[[Any], None] | None,
-    loads: tuple[Sequence[int], Work] | None,
-    options: dict[str, Any],
-) -> tuple[int, list[Driven]]:
-    """Until the duration, the load's end, a person's q, or a signal: the number of that, else 0; what the load gave."""
-    load = Load(attachment, *loads, options["api_key"]) if loads else None
+    load: Load | None,
+) -> int:
+    """Until the duration, the load's end, a person's q, or a signal: the number of that, else 0."""
     try:
         with view as shown:
             _loop(attachment, duration_s, shown, sink, load)
     except Quit:
         pass
     except Ended as ended:
-        return ended.exit_code, load.stop() if load else []
-    return 0, load.stop() if load else []
+        return ended.exit_code
+    return 0
 
 
 def _loop(

@@ -59,7 +59,7 @@ def write(
 
 def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
     from cufall_py.views import tables
-    from cufall_py.views.driven import table
+    from cufall_py.views.driven import notes, table
     from cufall_py.views.served import as_text
 
     ascii_only = not takes(sys.stdout, "▇…")
@@ -68,3 +68,4 @@ def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
     if driven:
         yield from ("", "the load, by the client's own clock")
         yield from tables.text(table(driven), ascii_only)
+        yield from notes(driven)
