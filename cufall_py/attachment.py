@@ -95,10 +95,11 @@ class Attachment:
         self._newest: Frame | None = None
         self._marks: SimpleQueue[Mark] = SimpleQueue()
         self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
-        self.path = Path(record) if record else folder(self) / "attached.cufall"
+        given = Path(record) if record else folder(self) / "attached.cufall"
+        self.path = given.absolute()  # the program may go to another folder
         self._session: BackgroundSession | None = None
         session = BackgroundSession(
-            plan, self._tell, str(self.path), on_frame=self._take_frame, on_tick=self._take_readings
+            plan, self._tell, str(given), on_frame=self._take_frame, on_tick=self._take_readings
         )
         self._session, self.plan, self.opened = session, session.plan, list(session.opened)
         self._write_servers(session)
@@ -122,7 +123,9 @@ class Attachment:
         return Region(self._marks.put, name, text)
 
     def latest(self) -> Latest:
-        """What came last of all; never waits."""
+        """What came last of all, nothing once nothing more comes; never waits."""
+        if self.ended:
+            return Latest(None, tuple(Now(server, None, None) for server in self.servers))
         return Latest(self._newest, tuple(map(self._now, range(len(self.servers)))))
 
     def frames(self) -> Frames:
@@ -185,13 +188,15 @@ class Attachment:
 
     def save(self, path: str | Path, force: bool = False) -> None:
         """Copy the recording, as it is now. Raises CufallError if that cannot be, or is there without `force`."""
+        if self.path.exists() and Path(path).exists() and self.path.samefile(path):
+            raise CufallError(f"{path} is the recording itself")
         if Path(path).exists() and not force:
             raise CufallError(f"{path} is there already; force=True overwrites it")
         self.flush()
         try:
             shutil.copyfile(self.path, path)
         except OSError as error:
-            raise CufallError(f"{path} cannot be written: {error.strerror}") from None
+            raise CufallError(f"{path} cannot be written: {error.strerror or error}") from None
 
     @property
     def aio(self) -> Aio:

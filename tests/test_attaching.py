@@ -182,6 +182,31 @@ def test_it_installs_no_signal_handler_and_prints_nothing(
     assert capfd.readouterr() == ("", "")
 
 
+def test_once_it_has_ended_nothing_old_looks_like_now(server: Running, tmp_path: Path) -> None:
+    with attach(server, tmp_path) as attached:
+        soon(lambda: attached.latest().frame and attached.latest().servers[0].reading)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if attached.latest().frame is None else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert attached.latest().frame
+    newest = attached.latest()
+    assert (newest.frame, newest.servers[0].reading) == (None, None)
+
+
+def test_the_recording_stays_its_own_wherever_the_program_goes(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with attach(server, tmp_path, record="run.cufall") as attached:
+        time.sleep(0.3)
+        monkeypatch.chdir("/")
+        assert attached.summary().samples > 100
+        with pytest.raises(CufallError, match="is the recording itself"):
+            attached.save(tmp_path / "run.cufall", force=True)
+    assert Recording(tmp_path / "run.cufall").whole
+
+
 def test_a_forked_copy_leaves_it_alone(server: Running, tmp_path: Path) -> None:
     with attach(server, tmp_path) as attached:
         child = os.fork()
