@@ -25,7 +25,7 @@ from cufall_py.plan import Plan
 from cufall_py.requirements import parse
 from cufall_py.served import Log, frame_table, logs, phase_shares
 from cufall_py.server_gpus import gpus_of
-from tests.scripted import command, cufall, script, soon, start
+from tests.scripted import command, cufall, environment, script, soon, start
 from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure
 from tests.terminals import Terminal
 from tests.test_schemas import fits
@@ -191,6 +191,22 @@ def test_csv_has_frames_and_what_the_server_did(server: Running, tmp_path: Path)
     assert figures["running"]["source"] == server.url
 
 
+def test_what_has_no_place_to_go_keeps_nothing_else_from_being_written(server: Running, tmp_path: Path) -> None:
+    words = ("attach", server.url, "--source", script(tmp_path), *QUICK, "--duration-sec", "1")
+    picture = cufall(*words, "--svg", "/dev/full", "--json")
+    assert (picture.returncode, "cannot write /dev/full" in picture.stderr) == (1, True)
+    fits("attach", picture.stdout)
+    rows = tmp_path / "rows.csv"
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command(*words, "--csv", str(rows))],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert len(rows.read_text().splitlines()) > 10
+
+
 def test_an_interrupt_ends_it_with_its_tables(server: Running, tmp_path: Path) -> None:
     process = start("attach", server.url, "--source", script(tmp_path), *QUICK, "--record", str(tmp_path / "a.cufall"))
     assert process.stdout
@@ -229,6 +245,11 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
     ("words", "told"),
     [
         ("--port 1 --pid 1", "one of them is enough"),
+        ("--port 0", "--port 0: must be a whole number from 1 to 65535"),
+        ("--port 70000", "--port 70000: must be a whole number from 1 to 65535"),
+        ("--pid 0", "--pid 0: must be a whole number above 0"),
+        ("--pid -5", "--pid -5: must be a whole number above 0"),
+        ("--as prefill=h:1 --as decode=h:1", "--as decode=h:1: it is given another role, too"),
         ("--as both=http://127.0.0.1:1", "must be prefill=URL or decode=URL"),
         ("ftp://x", "an address is"),
         ("http://127.0.0.1:1 --source run.cufall", "is a recording"),
@@ -284,9 +305,8 @@ def test_a_password_in_an_address_is_neither_shown_nor_kept(tmp_path: Path) -> N
             cufall("attach", "--as", f"decode={url}", "--as", f"both={url}", "--source", script(tmp_path)),
         ]
         basic = base64.b64encode(b"me:secret").decode()
-        assert all(
-            f"Authorization: Basic {basic}" in request and "token=secret" in request for request in page.requests
-        )
+        sent = [request for request in page.requests if f"Authorization: Basic {basic}" in request]
+        assert sent and all("GET /metrics?token=secret " in request for request in sent)
     kept = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     assert not [text for run in runs for text in (run.stdout, run.stderr) if "secret" in text]
     assert not [data for data in kept if b"secret" in data]
@@ -333,6 +353,17 @@ def test_servers_of_addresses_ports_and_processes(server: Running) -> None:
     assert by_url == by_port == by_pid
     assert server.pid in by_url.pids
     assert server.url in [found.url for found in soon(lambda: servers([], None, None, {}))]
+
+
+def test_a_server_is_one_however_its_address_is_spelled() -> None:
+    spelled = ["http://127.0.0.1:1", "http://127.0.0.1:1/", "127.0.0.1:1/v1"]
+    (found,) = servers(spelled, None, None, {"http://127.0.0.1:1/": "decode"})
+    assert (found.url, found.role) == ("http://127.0.0.1:1", "decode")
+
+
+def test_a_process_that_is_not_there_is_told() -> None:
+    with pytest.raises(CufallError, match="there is no process 4194305 here"):  # Linux has none above 2^22
+        servers([], 4_194_305, None, {})
 
 
 def test_a_server_elsewhere_has_no_processes_here() -> None:

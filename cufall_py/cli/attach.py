@@ -186,12 +186,13 @@ def _duration(options: dict[str, Any], plan: Plan) -> float:
 def _roles(words: Sequence[str]) -> Mapping[str, str]:
     from cufall_py.engines.fetch import public
 
-    found = {}
+    found = dict[str, str]()
     for word in words:
         role, is_there, url = word.partition("=")
         if not is_there or role not in ("prefill", "decode") or not url:
             raise UsageError(f"--as {role}{is_there}{public(url)}: must be prefill=URL or decode=URL")
-        found[url] = role
+        if found.setdefault(url, role) != role:
+            raise UsageError(f"--as {role}={public(url)}: it is given another role, too")
     return found
 
 
@@ -217,7 +218,7 @@ def _attached(
 
 
 def _view(attachment: Attachment, options: dict[str, Any], aside: Aside) -> AbstractContextManager[Shown | None]:
-    if options["as_json"] or options["csv_path"] == "-":
+    if options["as_json"] or options["csv_path"] == "-" or not sys.stdout:
         return nullcontext()
     ascii_only = not takes(sys.stdout, "█·▇")
     return screen_of(attachment, aside, options["color"], ascii_only) or nullcontext(Lines(attachment))

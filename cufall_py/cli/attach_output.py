@@ -43,10 +43,19 @@ def write(
     from cufall_py.served import served
 
     found = served(attachment.path)
-    if options["svg"]:
-        from cufall_py.views.served_plot import svg
+    try:
+        if sys.stdout:
+            _print(found, driven, judgements, options)
+    finally:  # what keeps one from being written keeps not the other
+        if options["svg"]:
+            from cufall_py.views.served_plot import svg
 
-        write_text(options["svg"], svg(found))
+            write_text(options["svg"], svg(found))
+
+
+def _print(
+    found: Sequence[Served], driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]
+) -> None:
     with writing(STDOUT):
         if options["as_json"]:
             from cufall_py.export.served import document

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from cufall_py.errors import CufallError, UsageError
 
-from .fetch import EndpointProblem, endpoint, public
-from .find import Listener, behind, engines, listeners, ports_of
+from .fetch import Endpoint, EndpointProblem, endpoint, public
+from .find import PROC, Listener, behind, engines, listeners, ports_of
 from .page import NoMetrics
 from .scraper import scrape
 
@@ -46,7 +46,11 @@ def servers(urls: Sequence[str], pid: int | None, port: int | None, roles: Mappi
         return [_of_port(port)]
     if not named:
         return _listening()
-    return [replace(at(url), role=roles.get(url, "")) for url in named]
+    places: dict[Endpoint, str] = {}
+    for url in named:
+        places.setdefault(endpoint(url), url)  # one server, however its address is spelled
+    role_at = {endpoint(url): role for url, role in roles.items()}
+    return [replace(at(url), role=role_at.get(place, "")) for place, url in places.items()]
 
 
 def at(url: str) -> Server:
@@ -76,12 +80,18 @@ def _can_be_bound(family: int, address: tuple[object, ...]) -> bool:
 
 
 def _of_port(port: int) -> Server:
+    if not 0 < port < 1 << 16:
+        raise UsageError(f"--port {port}: must be a whole number from 1 to 65535")
     there = [listener for listener in listeners() if listener.port == port]
     return Server(there[0].url if there else f"http://127.0.0.1:{port}", pids=behind(port))
 
 
 def _of_process(pid: int) -> list[Server]:
     """The ports of a process and its descendants that have an engine's metrics."""
+    if pid < 1:
+        raise UsageError(f"--pid {pid}: must be a whole number above 0")
+    if not (PROC / str(pid)).exists():
+        raise CufallError(f"there is no process {pid} here")
     ports = ports_of(pid)
     found = [Server(listener.url, pids=behind(listener.port)) for listener in ports if _has_metrics(listener)]
     if not found:
