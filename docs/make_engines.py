@@ -68,8 +68,8 @@ What a page does not say is absent, never 0, and each value has the name of the 
 engines behind one page (data-parallel ranks, models) are added up, ratios and estimates a GPU averaged. Ranks that
 tell the same number again (SGLang's `tp_rank`, `pp_rank`, `moe_ep_rank`) count once, by the lowest. Counters go
 before gauges. A counter told apart by a label has no series for what it never counted: where its other labels are
-there, that is 0. A series that is no number, negative, or told twice with different numbers is not known, and so is
-the sum that it is part of.
+there, that is 0. A series that is no number, negative, a share above 1, or told twice with
+different numbers is not known, and so is the sum that it is part of.
 
 | quantity | kind | unit | |
 |---|---|---|---|

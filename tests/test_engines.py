@@ -228,6 +228,11 @@ def test_a_sum_of_which_a_part_is_not_known_is_not_known(second: str) -> None:
     assert numbers(f'{known} 9\n{doubted}{{engine="0"}} 3\n{doubted}{second}\n') == {"generation_tokens": 9}
 
 
+def test_a_share_of_more_than_all_is_not_known() -> None:
+    assert numbers("vllm:num_requests_running 3\nvllm:kv_cache_usage_perc 40\n") == {"running": 3}
+    assert numbers("vllm:kv_cache_usage_perc 1\n") == {"cache_usage": 1}
+
+
 def test_a_series_that_is_told_twice_with_the_same_number_counts_once() -> None:
     assert numbers("vllm:num_requests_running 3\n" * 2) == {"running": 3}
 

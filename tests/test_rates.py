@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cufall_py.analysis.phases import PHASES, phase_codes
+from cufall_py.attachment import Now
+from cufall_py.cli.attach_view import figures
 from cufall_py.engines.columns import columns
 from cufall_py.engines.events import fields, reading as event_reading
 from cufall_py.engines.page import read
 from cufall_py.engines.rates import CAME_OR_WENT, FELL, IN_TURN, PASSED, RENAMED, STEPPED, Interval, Rates
 from cufall_py.engines.reading import Moment, Reading
+from cufall_py.engines.servers import Server
 from tests import pages
 from tests.pages import moment
 
@@ -223,3 +226,26 @@ def test_when_the_clock_was_set_no_number_of_requests_was_held() -> None:
     stepped = Reading(later.engine, Moment(later.when.at_ns + 3_600_000_000_000, 1_000_000_000, 0), later.values)
     (found,) = intervals([busy(0, 100), stepped])
     assert not found.gauges
+
+
+def test_a_histogram_whose_sum_falls_was_begun_anew() -> None:
+    name = "vllm:inter_token_latency_seconds"
+    (found,) = intervals([read(f"{name}_sum {s}\n{name}_count {n}\n", moment(n)) for s, n in ((9, 1), (2, 3))])
+    assert (found.unknown, dict(found.latencies)) == ({"itl_s": FELL}, {})
+
+
+def test_more_tokens_kept_than_tried_is_no_share() -> None:
+    def speculated(at_s: float, drafted: float, accepted: float) -> Reading:
+        name = "vllm:spec_decode_num"
+        return read(f"{name}_draft_tokens_total {drafted}\n{name}_accepted_tokens_total {accepted}\n", moment(at_s))
+
+    (found,) = intervals([speculated(0, 0, 0), speculated(1, 10, 11)])
+    assert found.acceptance is None
+
+
+def test_a_row_of_a_gauge_is_the_mean_of_where_it_stood_before_and_after() -> None:
+    def running(at_s: float, number: int) -> Reading:
+        return read(f"vllm:num_requests_running {number}\n", moment(at_s))
+
+    (found,) = intervals([running(0, 1), running(1, 4)])
+    assert [*figures(Now(Server("http://h"), None, found))] == [("running", 2.5, "vllm:num_requests_running")]

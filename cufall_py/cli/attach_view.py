@@ -147,12 +147,12 @@ def csv_sink(attachment: Attachment, file: TextIO, path: str) -> Callable[[Frame
 
 def figures(now: Now) -> Iterator[tuple[str, float, str]]:
     """Name, value and the metric that it is by, of what a server did between its last two scrapes."""
-    interval, reading = now.interval, now.reading
-    if not interval or not reading:
+    interval = now.interval
+    if not interval:
         return
     for name in ("running", "waiting", "cache_usage"):
-        if (value := reading.number(name)) is not None:
-            yield name, value, reading.values[name].name
+        if name in interval.gauges:
+            yield name, sum(interval.gauges[name]) / 2, interval.names[name]
     for quantity in ("generation_tokens", "prompt_tokens"):
         if rate := interval.per_s(quantity):
             yield f"{quantity}_per_s", rate.per_s, rate.name

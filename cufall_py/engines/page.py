@@ -23,7 +23,8 @@ from .table import QUANTITIES, Engine, Metric, spelled, styles
 _NAME = re.compile(r'\{?\s*"?([A-Za-z_:][A-Za-z0-9_:]*)')
 _SAMPLE = re.compile(r'([^\s{]*)(\{(?:[^"}]|"(?:\\.|[^"\\])*")*\})?\s*(\S+)')
 """Name, labels and value. What follows (a time, an exemplar) is left out: parsers of some versions stumble over it."""
-_MOST = 1e30
+_MOST, _MOST_RATIO = 1e30, 1.01
+"""What is more is no number of an engine's, and no share of anything, but for what it is rounded by."""
 STARTED = "process_start_time_seconds"
 _SHOWN = 4
 """How many names a message shows of those that were seen."""
@@ -138,7 +139,8 @@ def _plain(page: Page, engine: Engine, quantity: str, metric: Metric, style: str
 
 def _whole(value: Value) -> Value | None:
     """Nothing for one without a series, or with one that is not known: the others are not the sum."""
-    known = all(math.isfinite(number) for numbers in value.series.values() for number in numbers)
+    most = _MOST_RATIO if QUANTITIES[value.quantity].unit == "ratio" else math.inf
+    known = all(number <= most for numbers in value.series.values() for number in numbers)
     return value if value.series and known else None
 
 

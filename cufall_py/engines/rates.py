@@ -114,12 +114,17 @@ class Interval:
         """Share of the speculated tokens that was kept, 0..1: by counters if there are any."""
         drafted, accepted = (self.rates.get(name) for name in ("drafted_tokens", "accepted_tokens"))
         if drafted and accepted:
-            return accepted.amount / drafted.amount if drafted.amount else None
+            return kept_share(drafted.amount, accepted.amount)
         return self.gauges["acceptance"][1] if "acceptance" in self.gauges else None
 
     def per_s(self, quantity: str) -> Rate | None:
         """The rate of `prompt_tokens` or `generation_tokens`: by a counter, else as the engine's gauge has it."""
         return self.rates.get(quantity) or self.rates.get(f"{quantity}_per_s")
+
+
+def kept_share(drafted: float, accepted: float) -> float | None:
+    """Of speculated tokens; None without any, and where more were kept than tried, which is no share."""
+    return accepted / drafted if 0 < drafted >= accepted else None
 
 
 class Rates:
@@ -170,7 +175,7 @@ class Rates:
         """Why what this series grew by is no amount; nothing if it is one."""
         column = 1 if QUANTITIES[before.quantity].kind == "histogram" else 0
         one, other = before.series[key][column], after.series[key][column]
-        if other < one:
+        if any(b < a for a, b in zip(before.series[key], after.series[key], strict=True)):
             self._marks[before.quantity, key] = one
             return FELL
         if other >= self._marks.get((before.quantity, key), float("inf")):
