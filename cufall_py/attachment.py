@@ -315,8 +315,8 @@ class Attachment:
         interval = self._rates[k].add(reading)
         self._taken[k] = reading, interval
         for note in interval.notes if interval else ():
-            if note not in self.said:
-                self._tell(note)
+            if (line := f"{self.servers[k].url}: {note}") not in self.said:
+                self._tell(line)
 
 
 def _listed(names: Any) -> str:

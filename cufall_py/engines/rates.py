@@ -150,7 +150,8 @@ class Rates:
         in_turn = sum(self._falls) > 1
         if stepped or in_turn:
             amounts, unknown = {}, {**dict.fromkeys(amounts, STEPPED if stepped else IN_TURN), **unknown}
-        return _interval(last, reading, amounts, unknown, (IN_TURN,) if in_turn else ())
+        notes = (IN_TURN,) if in_turn else (FELL,) if self._falls[-1] else ()
+        return _interval(last, reading, amounts, unknown, notes)
 
     def _amounts(self, last: Reading, reading: Reading) -> tuple[dict[str, Floats], dict[str, str]]:
         amounts, unknown = dict[str, Floats](), dict[str, str]()
