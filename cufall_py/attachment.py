@@ -94,17 +94,18 @@ class Attachment:
         self.servers, self._gpus = list(to), gpus or [()] * len(to)
         self.said: deque[str] = deque(maxlen=MOST_SAID)
         self._say, self._owner = say, os.getpid()
-        self._scrapers = [Scraper(server.url, key) for server in to]
+        self._scrapers = [Scraper(server.address, key) for server in to]
         self._rates = [Rates() for _ in to]
         self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
         self._recent = [deque[Interval](maxlen=RECENT) for _ in to]
         self._newest: Frame | None = None
         self._marks: SimpleQueue[Mark] = SimpleQueue()
         self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
-        self.path = Path(record) if record else folder(self) / "attached.cufall"
+        given = Path(record) if record else folder(self) / "attached.cufall"
+        self.path = given.absolute()  # the program may go to another folder
         self._session: BackgroundSession | None = None
         session = BackgroundSession(
-            plan, self._tell, str(self.path), on_frame=self._take_frame, on_tick=self._take_readings
+            plan, self._tell, str(given), on_frame=self._take_frame, on_tick=self._take_readings
         )
         self._session, self.plan, self.opened = session, session.plan, list(session.opened)
         self._write_servers(session)
@@ -139,7 +140,9 @@ class Attachment:
         self._marks.put((kind, at_ns, fields))
 
     def latest(self) -> Latest:
-        """What came last of all; never waits."""
+        """What came last of all, nothing once nothing more comes; never waits."""
+        if self.ended:
+            return Latest(None, tuple(Now(server, None, None) for server in self.servers))
         return Latest(self._newest, tuple(map(self._now, range(len(self.servers)))))
 
     def frames(self) -> Frames:
@@ -211,6 +214,8 @@ class Attachment:
     def save(self, path: str | Path, force: bool = False) -> None:
         """Copy the recording, as it is now and whole. Raises CufallError if that cannot be, or is there without
         `force`."""
+        if self.path.exists() and Path(path).exists() and self.path.samefile(path):
+            raise CufallError(f"{path} is the recording itself")
         if Path(path).exists() and not force:
             raise CufallError(f"{path} is there already; force=True overwrites it")
         self.flush()
@@ -219,7 +224,7 @@ class Attachment:
         try:
             shutil.copyfile(self.path, path)
         except OSError as error:
-            raise CufallError(f"{path} cannot be written: {error.strerror}") from None
+            raise CufallError(f"{path} cannot be written: {error.strerror or error}") from None
 
     def _copy(self, path: str | Path) -> None:
         """Of what has no end yet: with one, so that it is not taken for a recording that was cut."""
@@ -351,8 +356,8 @@ class Attachment:
             with self._came:
                 self._recent[k].append(interval)
         for note in interval.notes if interval else ():
-            if note not in self.said:
-                self._tell(note)
+            if (line := f"{self.servers[k].url}: {note}") not in self.said:
+                self._tell(line)
 
 
 def _listed(names: Any) -> str:

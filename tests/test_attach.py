@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,7 +31,7 @@ from cufall_py.served import Log, frame_table, logs, phase_shares
 from cufall_py.server_gpus import gpus_of
 from tests import pages
 from tests.endpoints import answer, serving as page_server
-from tests.scripted import command, cufall, late, script, soon, start
+from tests.scripted import command, cufall, environment, late, script, soon, start
 from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure
 from tests.terminals import Terminal
 from tests.test_schemas import fits
@@ -217,6 +219,22 @@ def test_a_row_of_csv_has_the_gauge_of_when_it_begins() -> None:
     assert (found["running"], found["cache_usage"]) == (8, 0.25)
 
 
+def test_what_has_no_place_to_go_keeps_nothing_else_from_being_written(server: Running, tmp_path: Path) -> None:
+    words = ("attach", server.url, "--source", script(tmp_path), *QUICK, "--duration-sec", "1")
+    picture = cufall(*words, "--svg", "/dev/full", "--json")
+    assert (picture.returncode, "cannot write /dev/full" in picture.stderr) == (1, True)
+    fits("attach", picture.stdout)
+    rows = tmp_path / "rows.csv"
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command(*words, "--csv", str(rows))],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert len(rows.read_text().splitlines()) > 10
+
+
 def test_an_interrupt_ends_it_with_its_tables(server: Running, tmp_path: Path) -> None:
     process = start("attach", server.url, "--source", script(tmp_path), *QUICK, "--record", str(tmp_path / "a.cufall"))
     assert process.stdout
@@ -256,6 +274,11 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
     ("words", "told"),
     [
         ("--port 1 --pid 1", "one of them is enough"),
+        ("--port 0", "--port 0: must be a whole number from 1 to 65535"),
+        ("--port 70000", "--port 70000: must be a whole number from 1 to 65535"),
+        ("--pid 0", "--pid 0: must be a whole number above 0"),
+        ("--pid -5", "--pid -5: must be a whole number above 0"),
+        ("--as prefill=h:1 --as decode=h:1", "--as decode=h:1: it is given another role, too"),
         ("--as both=http://127.0.0.1:1", "must be prefill=URL or decode=URL"),
         ("ftp://x", "an address is"),
         (
@@ -299,6 +322,60 @@ def test_a_load_that_is_refused_ends_it(tmp_path: Path) -> None:
     assert "names no model; name it with --model-name" in ended.stderr
 
 
+def test_a_password_in_an_address_is_neither_shown_nor_kept(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+
+    path = tmp_path / "run.cufall"
+    with page_server(answer(pages.vllm().text)) as page:
+        url = page.url.replace("://", "://me:secret@") + "/metrics?token=secret"
+        words = ("attach", url, "--source", script(tmp_path), *QUICK, "--duration-sec", "2.5")
+        runs = [
+            cufall(
+                *words, "--record", str(path), "--csv", str(tmp_path / "a.csv"), "--result", str(tmp_path / "r.json")
+            ),
+            cufall(*words, "--json"),
+            cufall("attach", "--as", f"decode={url}", "--as", f"both={url}", "--source", script(tmp_path)),
+        ]
+        basic = base64.b64encode(b"me:secret").decode()
+        sent = [request for request in page.requests if f"Authorization: Basic {basic}" in request]
+        assert sent and all("GET /metrics?token=secret " in request for request in sent)
+    kept = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [text for run in runs for text in (run.stdout, run.stderr) if "secret" in text]
+    assert not [data for data in kept if b"secret" in data]
+    assert [log.url for log in logs(path)] == [f"{page.url}/metrics"]
+
+
+def test_what_a_load_gave_before_it_was_refused_is_not_lost(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+    from tests.test_drive import DONE, MODELS, TOKEN, reply
+
+    def talk(connection: socket.socket, request: str) -> None:
+        said = {"/metrics": answer(pages.vllm().text), "/v1/models": reply(MODELS)}
+        asked = request.split()[1]
+        taken.append(asked)
+        fails = taken.count("/v1/completions") > 4
+        connection.sendall(said.get(asked, reply(b"", "429 Too Many") if fails else reply(TOKEN * 2 + DONE)))
+
+    taken: list[str] = []
+    with page_server(talk) as server:
+        ended = cufall("attach", server.url, "--source", script(tmp_path), *QUICK, "--drive", "1,2,3", "--json")
+    assert ended.returncode == 1
+    found = json.loads(ended.stdout)
+    assert [(load["at_once"], load["tokens"], load["tokens_from"]) for load in found["load"]] == [(1, 8, "pieces")]
+    assert "the server refuses it, HTTP 429" in ended.stderr
+    fits("attach", ended.stdout)
+
+
+def test_a_load_for_several_servers_is_refused_before_anything_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run.cufall"
+    words = ("attach", "http://127.0.0.1:1", "http://127.0.0.1:2", "--drive", "1", "--record", str(path))
+    ended = cufall(*words, "--source", script(tmp_path))
+    assert (ended.returncode, path.exists()) == (2, False)
+    assert "--drive sends to one server; name its URL" in ended.stderr
+
+
 # which servers, which GPUs -----------------------------------------------------------------------------
 
 
@@ -309,6 +386,17 @@ def test_servers_of_addresses_ports_and_processes(server: Running) -> None:
     assert by_url == by_port == by_pid
     assert server.pid in by_url.pids
     assert server.url in [found.url for found in soon(lambda: servers([], None, None, {}))]
+
+
+def test_a_server_is_one_however_its_address_is_spelled() -> None:
+    spelled = ["http://127.0.0.1:1", "http://127.0.0.1:1/", "127.0.0.1:1/v1"]
+    (found,) = servers(spelled, None, None, {"http://127.0.0.1:1/": "decode"})
+    assert (found.url, found.role) == ("http://127.0.0.1:1", "decode")
+
+
+def test_a_process_that_is_not_there_is_told() -> None:
+    with pytest.raises(CufallError, match="there is no process 4194305 here"):  # Linux has none above 2^22
+        servers([], 4_194_305, None, {})
 
 
 def test_a_server_elsewhere_has_no_processes_here() -> None:

@@ -187,6 +187,47 @@ def test_it_installs_no_signal_handler_and_prints_nothing(
     assert capfd.readouterr() == ("", "")
 
 
+def test_once_it_has_ended_nothing_old_looks_like_now(server: Running, tmp_path: Path) -> None:
+    with attach(server, tmp_path) as attached:
+        soon(lambda: attached.latest().frame and attached.latest().servers[0].reading)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if attached.latest().frame is None else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert attached.latest().frame
+    newest = attached.latest()
+    assert (newest.frame, newest.servers[0].reading) == (None, None)
+
+
+def test_a_server_that_is_started_again_is_told_with_its_address(tmp_path: Path) -> None:
+    from tests.endpoints import answer, sends, serving as page_server
+
+    def page(tokens: int) -> bytes:
+        return answer(f"vllm:num_requests_running 4\nvllm:generation_tokens_total {tokens}\n")
+
+    with (
+        page_server(page(500)) as server,
+        cufall_py.attach(server.url, source=script(tmp_path), record=tmp_path / "run.cufall") as attached,
+    ):
+        soon(lambda: attached.latest().servers[0].interval)
+        server.talk = sends(page(20))
+        told = soon(lambda: [line for line in attached.said if "a counter fell" in line])
+    assert told == [f"{server.url}: a counter fell: the server was started again, or another one answers"]
+
+
+def test_the_recording_stays_its_own_wherever_the_program_goes(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with attach(server, tmp_path, record="run.cufall") as attached:
+        time.sleep(0.3)
+        monkeypatch.chdir("/")
+        assert attached.summary().samples > 100
+        with pytest.raises(CufallError, match="is the recording itself"):
+            attached.save(tmp_path / "run.cufall", force=True)
+    assert Recording(tmp_path / "run.cufall").whole
+
+
 def test_a_forked_copy_leaves_it_alone(server: Running, tmp_path: Path) -> None:
     with attach(server, tmp_path) as attached:
         child = os.fork()

@@ -56,10 +56,19 @@ def write(attachment: Made, driven: Sequence[Driven], judgements: Sequence[Judge
     from cufall_py.served import served
 
     found = served(attachment.path, gpus=[opened.device.ordinal for opened in attachment.opened])
-    if options["svg"]:
-        from cufall_py.views.served_plot import svg
+    try:
+        if sys.stdout:
+            _print(found, driven, judgements, options)
+    finally:  # what keeps one from being written keeps not the other
+        if options["svg"]:
+            from cufall_py.views.served_plot import svg
 
-        write_text(options["svg"], svg(found))
+            write_text(options["svg"], svg(found))
+
+
+def _print(
+    found: Sequence[Served], driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]
+) -> None:
     with writing(STDOUT):
         if options["as_json"]:
             from cufall_py.export.served import document
@@ -72,7 +81,7 @@ def write(attachment: Made, driven: Sequence[Driven], judgements: Sequence[Judge
 
 def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
     from cufall_py.views import tables
-    from cufall_py.views.driven import table
+    from cufall_py.views.driven import notes, table
     from cufall_py.views.served import as_text
 
     ascii_only = not takes(sys.stdout, "▇…")
@@ -81,6 +90,7 @@ def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
     if driven:
         yield from ("", "the load, by the client's own clock")
         yield from tables.text(table(driven), ascii_only)
+        yield from notes(driven)
 
 
 def end_by(end: int, failure: CufallError | None, judgements: Sequence[Judgement], told: dict[str, Any]) -> None:

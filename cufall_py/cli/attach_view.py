@@ -44,7 +44,7 @@ class Shown(Protocol):
 
 
 def view_of(attachment: Attached, options: dict[str, Any], aside: Aside) -> AbstractContextManager[Shown | None]:
-    if options["as_json"] or options["csv_path"] == "-":
+    if options["as_json"] or options["csv_path"] == "-" or not sys.stdout:
         return nullcontext()
     ascii_only = not takes(sys.stdout, "█·▇")
     return screen_of(attachment, aside, options["color"], ascii_only) or nullcontext(Lines(attachment))

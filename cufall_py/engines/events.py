@@ -21,6 +21,7 @@ def fields(reading: Reading) -> dict[str, Any]:
         "versions": reading.engine.versions,
         "monotonic_ns": reading.when.monotonic_ns,
         "error_ns": reading.when.error_ns,
+        "started_s": reading.started_s,
         "values": {quantity: _value(value) for quantity, value in reading.values.items()},
     }
 
@@ -30,7 +31,8 @@ def reading(at_ns: int, found: Mapping[str, Any]) -> Reading | None:
     try:
         values = {q: _value_of(q, value) for q, value in found["values"].items() if q in QUANTITIES}
         when = Moment(at_ns, int(found["monotonic_ns"]), int(found["error_ns"]))
-        return Reading(_engine(str(found["engine"]), str(found["versions"])), when, values)
+        started_s = None if found.get("started_s") is None else float(found["started_s"])
+        return Reading(_engine(str(found["engine"]), str(found["versions"])), when, values, started_s=started_s)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 

@@ -49,13 +49,15 @@ class Value:
 class Reading:
     """What an engine said at one moment. `values`: by quantity (`QUANTITIES`); what it did not say is not in it.
 
-    `notes`: lines for a person: of several spellings which was taken, what is missing.
+    `notes`: lines for a person: of several spellings which was taken, what is missing. `started_s`: when the process
+    that answers was started, in Unix time, None where the page does not say.
     """
 
     engine: Engine
     when: Moment
     values: Mapping[str, Value]
     notes: tuple[str, ...] = field(default=())
+    started_s: float | None = None
 
     def number(self, quantity: str) -> float | None:
         """What it stood at, all engines behind the page together; None where the page does not say."""

@@ -112,9 +112,9 @@ def _read(where: Endpoint, path: str, limit_s: float) -> Reading:
     try:
         return read(answer.text, _moment(answer))
     except NoMetrics as problem:
-        raise NoMetrics(f"{where.shown}{path}: {problem}") from None
+        raise NoMetrics(f"{where.at(path)}: {problem}") from None
     except ValueError:
-        raise EndpointProblem(f"{where.shown}{path}: the page cannot be understood as metrics") from None
+        raise EndpointProblem(f"{where.at(path)}: the page cannot be understood as metrics") from None
 
 
 def _moment(answer: Answer) -> Moment:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from cufall_py.analysis.concurrency import Mean, Row
 from cufall_py.analysis.phases import PHASES
-from cufall_py.engines.rates import Interval
+from cufall_py.engines.rates import Interval, kept_share
 from cufall_py.engines.reading import Reading
 from cufall_py.served import Log, Served, gauge, latency, total
 
@@ -75,7 +75,7 @@ def acceptance(intervals: Sequence[Interval]) -> float | None:
     """Over all of them, by counters; else the newest gauge."""
     drafted, kept = total(intervals, "drafted_tokens"), total(intervals, "accepted_tokens")
     if drafted and kept:
-        return kept.amount / drafted.amount if drafted.amount else None
+        return kept_share(drafted.amount, kept.amount)
     return next((i.acceptance for i in reversed(intervals) if i.acceptance is not None), None)
 
 
