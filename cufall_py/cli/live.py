@@ -39,7 +39,7 @@ VERDICT_LINES = "verdict lines"
 LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
 LONGEST_S = 1e9
 SAMPLED = ("source", "rotate")
-"""Options that no recording has which is named otherwise."""
+"""Options that verbs do without which play a recording that they are told otherwise."""
 
 
 def bad_width(value: object) -> str:
