@@ -61,7 +61,8 @@ class Outline:
     """`counts` and `periods_ns` are of each GPU: its samples, and their median length (NaN without any). `periods`
     (gpus): from when on samples had which length; more than one in a recording that was thinned.
 
-    `spans` are the stretches in which anything was recorded, `regions` each name's times, oldest first.
+    `spans` are the stretches in which anything was recorded, or others of a rotation's sets had their turn; `regions`
+    each name's times, oldest first.
     """
 
     counts: list[int]
@@ -91,6 +92,8 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
             last_ns = max(last_ns, item.end_ns) if item.kind != "start" else last_ns  # of a copy, later than all in it
             marks += [item] if item.kind in (REGION_BEGIN, REGION_END) else []
             out.gaps += [item] if item.kind == "gap" else []
+            if item.kind == OTHER_TURNS:
+                out.spans = union([*out.spans, (item.start_ns, item.end_ns)], LONGEST_HOLE_NS)
             continue
         ahead = forward(item.start_ns, item.end_ns, newest[item.gpu])
         start, end = item.start_ns[ahead], item.end_ns[ahead]
