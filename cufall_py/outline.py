@@ -17,6 +17,8 @@ from .spans import Span, union
 
 REGION_BEGIN, REGION_END = "region_begin", "region_end"
 """Events of a region: at its begin with `name` and `text`, at its end with `name`."""
+OTHER_TURNS = "other_turns"
+"""Event of a GPU: then others of a rotation's sets had their turn, or none while they changed (rotation.py)."""
 PERIODS_APART = 1.5
 """Samples are of another period if they are so many times as long, or as short."""
 FEW = 16
@@ -58,11 +60,12 @@ class Region:
 
 @dataclass
 class Told:
-    """What the events of a recording say: the marks of its regions, NVML's reasons, from when to when there were any
-    events, and of which kinds they are."""
+    """What the events of a recording say: the marks of its regions, NVML's reasons, when other sets had their turn
+    (`away`), from when to when there were any events, and of which kinds they are."""
 
     marks: list[Event] = field(default_factory=list)
     reasons: list[Event] = field(default_factory=list)
+    away: list[Span] = field(default_factory=list)
     span: Span | None = None
     kinds: set[str] = field(default_factory=set)
 
@@ -72,6 +75,7 @@ class Told:
         self.span = min(begin_ns, event.start_ns), max(end_ns, event.end_ns)
         self.marks += [event] if event.kind in (REGION_BEGIN, REGION_END) else []
         self.reasons += [event] if event.kind == "reasons" else []
+        self.away += [(event.start_ns, event.end_ns)] if event.kind == OTHER_TURNS else []
         self.kinds.add(event.kind)
 
 

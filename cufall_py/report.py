@@ -25,6 +25,7 @@ from .readings import THROTTLED
 from .recorded_metrics import Picker, Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
+from .rotation import Turn
 from .saying import Say
 from .sources import Opened
 from .spans import FOREVER_NS, Span, union
@@ -35,7 +36,7 @@ class Report:
     """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut.
 
     `keep` is what it was thinned by, empty if it was not; `own_extremes` names the metrics of whose longer samples no
-    extremes were kept. `kinds` are those of its events.
+    extremes were kept. `kinds` are those of its events. `turn`: which set of a rotation it is, None for one of none.
     """
 
     path: str
@@ -48,6 +49,7 @@ class Report:
     keep: Keep = ()
     own_extremes: tuple[str, ...] = ()
     kinds: frozenset[str] = frozenset()
+    turn: Turn | None = None
 
 
 class Reading:
@@ -90,6 +92,8 @@ class Reading:
         self._verdict_pickers = [Picker(gpu.metrics, of) for gpu, of in zip(gpus, self._verdict_sets, strict=True)]
         self.keep = self._recording.keep
         """What it was thinned by, empty if it was not."""
+        self.turn = self._recording.turn
+        """Which set of a rotation it is, None for one of none."""
         self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
 
@@ -137,7 +141,7 @@ class Reading:
             name: [(time.start_ns, time.end_ns) for time in times]
             for name, times in regions(told.marks, -FOREVER_NS, FOREVER_NS).items()
         }
-        summarizer = Summarizer(self._subjects(told.reasons), named, self.part, told.span)
+        summarizer = Summarizer(self._subjects(told.reasons), named, self.part, told.span, told.away)
         codes = FrameCodes(len(self.opened)) if self._groups is not None else None
         watchers = [watcher for watcher in (on_frames, codes and codes.add) if watcher]
         verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self.judging, {WHOLE: watchers})
@@ -161,6 +165,7 @@ class Reading:
             of.keep,
             self._own_extremes() if of.keep else (),
             frozenset(told.kinds),
+            of.turn,
         )
 
     def _own_extremes(self) -> tuple[str, ...]:

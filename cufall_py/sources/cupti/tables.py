@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from cufall_py.catalogue import typed
 from cufall_py.errors import CufallError, NoGpu, SourceError, UsageError, as_json
 from cufall_py.presets import Recipe, table
 from cufall_py.resolve import Wanted, resolve
+from cufall_py.sources import Passes
 from cufall_py.tables import BASE, KINDS, Tables, matches
 
 from . import loader
@@ -31,8 +32,8 @@ class HostTables(Protocol):
     def chips(self) -> list[str]:
         """The chips it has tables of."""
 
-    def chip_here(self) -> str:
-        """That of the first GPU."""
+    def chip_here(self, gpu: int = 0) -> str:
+        """That of a GPU, by CUDA ordinal."""
 
     def base_metrics(self, chip: str, kind: str) -> list[str]:
         """Names without rollup; `kind` as in tables.KINDS."""
@@ -78,6 +79,25 @@ def read(host: HostTables, chip: str, pattern: str) -> Tables:
         passes=_passes(host, chip, sets),
         beside=_passes(host, chip, {name: (*base, *counters) for name, counters in sets.items()}) if base else {},
     )
+
+
+def passes_on(gpu: int) -> Passes:
+    """Of the chip of a GPU, by CUDA ordinal. Raises CufallError or CuptiError."""
+    return passes_by(_bound(), gpu)
+
+
+def passes_by(host: HostTables, gpu: int) -> Passes:
+    """The same, as told by these tables. Raises CuptiError."""
+    chip = host.chip_here(gpu)
+
+    def passes(counters: Sequence[str]) -> int:
+        try:
+            return host.passes(chip, counters)
+        except CuptiError as error:
+            names = ", ".join(counters)
+            raise UsageError(f"{names}: not to be had on {chip} (CUPTI says {error.status})") from None
+
+    return Passes(chip, passes)
 
 
 def _fitting(
