@@ -1,9 +1,9 @@
 """The min/mean/max pyramid of a recording: the same stretch of time in bins of several lengths, arrays in and out.
 
-Whatever the length of a recording, a level has a bounded number of bins, and memory is bounded by that and by
-BLOCK_ROWS samples a GPU. Means are quotients of sums; a sample that straddles the edge of a bin counts to both by its
-share; minimum and maximum are those of the samples' own quotients, so the shortest spike is the maximum of its bin at
-every level. A bin of which nothing was measured is NaN.
+Whatever the length of a recording, a level has a bounded number of bins, and memory is bounded by that. Means are
+quotients of sums; a sample that straddles the edge of a bin counts to both by its share; minimum and maximum are those
+of the samples' own quotients, so the shortest spike is the maximum of its bin at every level. A bin of which nothing
+was measured is NaN.
 """
 
 from __future__ import annotations
@@ -13,19 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .metrics import TIME, Metric, MetricSet
 from .outline import forward
 from .recording_reader import Rows
-from .samples import Floats, Fold, Ints, Samples, fold, joined_extremes
+from .samples import Floats, Fold, Ints, Laid, Samples, fold
 from .span_frames import ending, summed_counters, within
 from .spans import Span, rounded_out
 from .thinning import READINGS
 
-BLOCK_ROWS = 24_000
-"""Samples of a GPU that are folded at once. Of more, memory is taken from the kernel anew for each array, and that
-takes longer than folding them."""
 FACTOR = 4
 """Bins of a level that make one of the next."""
 FEWEST_BINS = 400
@@ -86,8 +82,6 @@ class Builder:
 
     def pyramids(self) -> tuple[Pyramid, Pyramid]:
         """Of all that was added."""
-        for gpu in self._gpus:
-            gpu.flush()
         return _pyramid([[gpu.metrics] for gpu in self._gpus]), _pyramid([gpu.readings for gpu in self._gpus])
 
 
@@ -99,36 +93,24 @@ class _Axis:
 
 
 class _Gpu:
-    """Collects the rows of one GPU, and folds them a block at a time."""
+    """Folds the rows of one GPU as they come."""
 
     def __init__(self, metrics: MetricSet, spans: Sequence[Span], axis: _Axis) -> None:
         self.metrics = _Bins(metrics, axis)
         self.readings = [_Bins(_as_metric(name), axis) for name in READINGS]  # each is known when it is
         self._spans, self._reached_ns = spans, 0
-        self._held: list[Rows] = []
-        self._count = 0
 
     def add(self, rows: Rows) -> None:
-        self._held.append(rows)
-        self._count += len(rows.samples)
-        if self._count >= BLOCK_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        held, self._held, self._count = self._held, [], 0
-        if not held:
+        ahead = forward(rows.samples.start_ns, rows.samples.end_ns, self._reached_ns)
+        if not ahead.all():
+            rows = rows[ahead]
+        samples = rows.samples
+        if not len(samples):
             return
-        parts = [rows.samples for rows in held]
-        start_ns, end_ns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("start_ns", "end_ns"))
-        samples = Samples(start_ns, end_ns, _columnar([part.values for part in parts]), *joined_extremes(parts))
-        ahead = forward(start_ns, end_ns, self._reached_ns)
-        if not ahead.any():
-            return
-        self._reached_ns = int(end_ns[ahead][-1])
-        self.metrics.add(samples if ahead.all() else samples[ahead], self._spans)
+        self._reached_ns = int(samples.end_ns[-1])
+        self.metrics.add(samples, self._spans)
         for name, reading in zip(READINGS, self.readings, strict=True):
-            told = np.concatenate([getattr(rows, name) for rows in held])
-            reading.add(_steps(start_ns[ahead], end_ns[ahead], told[ahead]), self._spans)
+            reading.add(_steps(samples.start_ns, samples.end_ns, getattr(rows, name)), self._spans)
 
 
 class _Bins:
@@ -153,27 +135,30 @@ class _Bins:
 
     def _take(self, samples: Samples) -> None:
         bin_ns = self.axis.bin_ns
-        first, last = samples.start_ns // bin_ns, (samples.end_ns - 1) // bin_ns
-        whole = np.equal(first, last)
-        if not whole.all():
-            self._take_fold(fold(samples[~whole], bin_ns, self.of))
-        if whole.any():
-            self._take_whole(samples, whole, first - self.axis.start_ns // bin_ns)
+        far = (samples.end_ns - 1) // bin_ns - samples.start_ns // bin_ns > 1
+        if far.any():
+            self._take_fold(fold(samples[far], bin_ns, self.of))
+            samples = samples[~far]
+        if len(samples):
+            self._take_near(samples, Laid.of(samples, bin_ns))
 
-    def _take_whole(self, samples: Samples, whole: NDArray[np.bool_], into: Ints) -> None:
-        """Those that lie in one bin each, nearly all in long bins: column by column, many times as fast as `fold`."""
-        begins = np.flatnonzero(np.diff(into, prepend=-1))
-        at = into[begins]
-        amounts = np.stack(self.of.columns(samples.values, samples.end_ns - samples.start_ns))
-        amounts[:, ~whole] = 0
-        self.totals[at] += np.add.reduceat(amounts, begins, axis=1).T
-        for k, quotients in enumerate(self.of.column_ratios(list(amounts))):
-            for extreme, kept, ufunc in (
-                (self.minimum, samples.minimum, np.fmin),
-                (self.maximum, samples.maximum, np.fmax),
-            ):
-                own = quotients if kept is None else ufunc(quotients, np.where(whole, kept[:, k], np.nan))
-                extreme[at, k] = ufunc(extreme[at, k], ufunc.reduceat(own, begins))
+    def _take_near(self, samples: Samples, laid: Laid) -> None:
+        """Those that touch no more than two bins."""
+        at = laid.numbers - self.axis.start_ns // self.axis.bin_ns
+        before = at[laid.reaching]
+        columns = self.of.columns(samples.values, samples.end_ns - samples.start_ns)
+        sums, later = laid.sums(columns)
+        self.totals[at] += sums
+        self.totals[before] -= later
+        self.totals[before + 1] += later
+        quotients = self.of.column_ratios(columns)
+        for extreme, kept, ufunc in (
+            (self.minimum, samples.minimum, np.fmin),
+            (self.maximum, samples.maximum, np.fmax),
+        ):
+            own = quotients if kept is None else [ufunc(q, kept[:, k]) for k, q in enumerate(quotients)]
+            extreme[at] = ufunc(extreme[at], np.stack([ufunc.reduceat(q, laid.begins) for q in own], axis=1))
+            extreme[before + 1] = ufunc(extreme[before + 1], np.stack([q[laid.across] for q in own], axis=1))
 
     def _take_fold(self, part: Fold) -> None:
         first = (part.start_ns - self.axis.start_ns) // part.frame_ns
@@ -225,13 +210,6 @@ def _level(gpus: list[list[_Bins]]) -> Level:
         stacked(lambda bins: bins.maximum),
         np.stack([sets[0].totals[:, -1] for sets in gpus]),
     )
-
-
-def _columnar(batches: Sequence[Floats]) -> Floats:
-    """Batches (n, counters) as one, of which each column lies together."""
-    columns = np.empty((batches[0].shape[1], sum(map(len, batches))))
-    np.concatenate(batches, out=columns.T)
-    return columns.T
 
 
 def _steps(start_ns: Ints, end_ns: Ints, told: Floats) -> Samples:

@@ -106,7 +106,8 @@ class Recording:
 
     def events(self) -> Iterator[Event]:
         """The events alone; counters are not even decompressed."""
-        return _ahead(map(self._all_events, self._batches(WITHOUT_COUNTERS)))
+        for batch in self._batches(WITHOUT_COUNTERS):
+            yield from (self._event(batch, at) for at in _event_rows(batch))
 
     def outline(self) -> Outline:
         """How much there is of each GPU, when, and the regions; reads the file once, without its counters."""
@@ -136,9 +137,6 @@ class Recording:
         columns = {name: numbers(batch.column(name)) for name in self._names if name != "event"}
         columns["device"] = np.where(valid(batch.column("event")), NO_DEVICE, columns["device"])
         return [*self._rows(columns, 0, batch.num_rows)]
-
-    def _all_events(self, batch: pa.RecordBatch) -> list[Event]:
-        return [self._event(batch, at) for at in _event_rows(batch)]
 
     def _joined(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return joined(self._batches(names), MOST_AT_ONCE * len(self.opened))

@@ -19,7 +19,7 @@ from .devices import select
 from .errors import CufallError, UsageError
 from .keep import Keep
 from .metrics import MetricSet
-from .outline import OTHER_TURNS, REGION_BEGIN, REGION_END, Event, Outline, regions
+from .outline import Event, Outline, Told, regions
 from .part import Part
 from .readings import THROTTLED
 from .recorded_metrics import Picker, Recorded, metrics_of
@@ -101,10 +101,19 @@ class Reading:
     def outline(self) -> Outline:
         """Of the whole recording, with the gaps and counts of the GPUs in `opened`; the file is read once for it."""
         of, positions = self._recording.outline(), self._positions
+        self._told = of.told
         gaps = [replace(gap, gpu=positions[gap.gpu]) for gap in of.gaps if gap.gpu in positions]
         counts, periods_ns = [of.counts[k] for k in positions], [of.periods_ns[k] for k in positions]
         periods = [of.periods[k] for k in positions]
         return replace(of, counts=counts, periods_ns=periods_ns, periods=periods, gaps=gaps)
+
+    @cached_property
+    def _told(self) -> Told:
+        """What its events say; the file is read for that alone where there is no outline yet."""
+        told = Told()
+        for event in self._recording.events():
+            told.note(event)
+        return told
 
     @property
     def spans(self) -> list[Span]:
@@ -127,12 +136,12 @@ class Reading:
 
     def report(self, on_rows: Callable[[Rows], None] = lambda rows: None, on_frames: OnFrames | None = None) -> Report:
         """Read it all; each batch of samples is also given to `on_rows`, each verdict of a frame to `on_frames`."""
-        marks, reasons, away, recorded, kinds = self._events()
+        told = self._told
         named = {
             name: [(time.start_ns, time.end_ns) for time in times]
-            for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
+            for name, times in regions(told.marks, -FOREVER_NS, FOREVER_NS).items()
         }
-        summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded, away)
+        summarizer = Summarizer(self._subjects(told.reasons), named, self.part, told.span, told.away)
         codes = FrameCodes(len(self.opened)) if self._groups is not None else None
         watchers = [watcher for watcher in (on_frames, codes and codes.add) if watcher]
         verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self.judging, {WHOLE: watchers})
@@ -155,7 +164,7 @@ class Reading:
             tuple(groups),
             of.keep,
             self._own_extremes() if of.keep else (),
-            kinds,
+            frozenset(told.kinds),
             of.turn,
         )
 
@@ -166,19 +175,6 @@ class Reading:
     def _grouped(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict]) -> list[Group]:
         shares, means = [window.shares for window in windows], [window.means for window in windows]
         return grouped(codes, found_or_named(self._groups or {}, shares, means), self.judging.frame_ns)
-
-    def _events(self) -> tuple[list[Event], list[Event], list[Span], Span | None, frozenset[str]]:
-        """Those of regions, NVML's reasons, when other sets had their turn, from when to when there were any, and of
-        which kinds they all are."""
-        marks, reasons, away, recorded, kinds = list[Event](), list[Event](), list[Span](), list[Span](), set[str]()
-        for event in self._recording.events():
-            begin_ns, end_ns = recorded[0] if recorded else (event.start_ns, event.end_ns)
-            recorded = [(min(begin_ns, event.start_ns), max(end_ns, event.end_ns))]
-            marks += [event] if event.kind in (REGION_BEGIN, REGION_END) else []
-            reasons += [event] if event.kind == "reasons" else []
-            away += [(event.start_ns, event.end_ns)] if event.kind == OTHER_TURNS else []
-            kinds.add(event.kind)
-        return marks, reasons, away, recorded[0] if recorded else None, frozenset(kinds)
 
     def _subjects(self, reasons: Iterable[Event]) -> list[Subject]:
         throttled: dict[int | None, list[Event]] = {}

@@ -153,6 +153,38 @@ TOO_LONG_NS = 3_600_000_000_000
 
 
 @dataclass(frozen=True)
+class Laid:
+    """Samples (at least one, in order, not overlapping) laid into frames, of which none touches more than two.
+
+    `numbers` (f,): the frames in which any begins, as multiples of their length; `begins` (f,): the first that does.
+    `reaching` (f,): whether the last of them reaches into the next frame; `across` (s,) are those that do, by `share`.
+    """
+
+    numbers: Ints
+    begins: NDArray[np.intp]
+    reaching: NDArray[np.bool_]
+    across: NDArray[np.intp]
+    share: Floats
+
+    @staticmethod
+    def of(samples: Samples, frame_ns: int) -> Laid:
+        frames = samples.start_ns // frame_ns
+        begins = np.append(0, np.flatnonzero(frames[1:] != frames[:-1]) + 1)
+        last = np.append(begins[1:], len(frames)) - 1
+        over_ns = samples.end_ns[last] - (frames[last] + 1) * frame_ns
+        reaching = over_ns > 0
+        across = last[reaching]
+        share = over_ns[reaching] / (samples.end_ns[across] - samples.start_ns[across])
+        return Laid(frames[begins], begins, reaching, across, share)
+
+    def sums(self, columns: Sequence[Floats]) -> tuple[Floats, Floats]:
+        """(f, c): what amounts (n,) of the samples that begin in each frame add up to; (s, c): what of them lies in the
+        frame after."""
+        whole = np.stack([np.add.reduceat(column, self.begins) for column in columns], axis=1)
+        return whole, np.stack([column[self.across] for column in columns], axis=1) * self.share[:, None]
+
+
+@dataclass(frozen=True)
 class Fold:
     """Consecutive frames of one GPU, from `start_ns` on, `frame_ns` each.
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from cufall_py.analysis.windows import Windows
-from cufall_py.outline import forward
+from cufall_py.outline import forward, middles
 
 times = st.lists(st.tuples(st.integers(0, 6), st.integers(-1, 4)), min_size=1, max_size=12)
 """Of each sample: how long after the one before it begins, and how long it is."""
@@ -36,3 +36,9 @@ def test_overlap_is_what_lies_within_nanosecond_by_nanosecond(
     expected = [len(within & {*range(a, a + n)}) for a, n in zip(start.tolist(), lengths, strict=True)]
     found = Windows([(begin, begin + length) for begin, length in spans]).overlap_ns(start, start + np.array(lengths))
     assert found.tolist() == expected
+
+
+@given(st.lists(st.integers(1, 10**9) | st.integers(999_968, 999_999), min_size=1, max_size=12))
+def test_middles_are_those_of_the_lengths_in_order(drawn: list[int]) -> None:
+    ordered = sorted(drawn)
+    assert middles(np.array(drawn)) == (ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2])

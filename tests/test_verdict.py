@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from cufall_py.analysis.decision_table import CLASSES, TABLE, DecisionTable, condition, parse
 from cufall_py.analysis.evidence import INPUTS
-from cufall_py.analysis.verdict import NONE, Verdicts, classify, missing_names
+from cufall_py.analysis.verdict import NONE, Verdicts, classify, missing_names, rivals
 from cufall_py.analysis.verdict_frames import FrameTotals, frame_totals
 from cufall_py.analysis.verdict_windows import Classifier, first_two, verdicts_of
 from cufall_py.errors import UsageError
@@ -34,8 +34,9 @@ def judged(table: DecisionTable = TABLE, **values: float | None) -> tuple[str, s
         given_.setdefault("gap_within", 1 - given_["gr"])
     means = {name: np.array([value]) for name, value in given_.items() if value is not None}
     found = classify(means, 1, table)
-    runner_up = CLASSES[found.runners_up[0]] if found.runners_up[0] != NONE else ""
-    return found.names()[0], runner_up, float(found.distance[0]), missing_names(int(found.missing[0]))
+    (runner_up,), (distance,) = rivals(means, 1, table)
+    named = CLASSES[runner_up] if runner_up != NONE else ""
+    return found.names()[0], named, float(distance), missing_names(int(found.missing[0]))
 
 
 BUSY = {"sm": 0.95, "gr": 1.0}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,7 @@ class Evidence:
             self._spans[name] = MADE[name](self) if name in MADE else self._input(name)
         return self._spans[name]
 
+    @cached_property
     def largest_two(self) -> tuple[Floats, Floats]:
         """(n,) the largest and the second of TIMES, what was not measured counting as little as it can."""
         ordered = np.sort(np.stack([self.span(name).least for name in TIMES]), axis=0)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cufall_py.metrics import MetricSet
-from cufall_py.outline import LONGEST_HOLE_NS, PERIODS_APART, forward, pieces
+from cufall_py.outline import LONGEST_HOLE_NS, PERIODS_APART, forward, middles, pieces
 from cufall_py.samples import Samples
 from cufall_py.spans import FOREVER_NS, Span, common, union
 
@@ -168,11 +168,11 @@ class Summarizer:
         if not stretch or not len(stretch):
             return
         samples, held = stretch.samples, self._held[gpu]
-        period_ns = float(np.median(samples.end_ns - samples.start_ns))
+        length_ns = samples.end_ns - samples.start_ns
+        period_ns = sum(middles(length_ns)) / 2
         held.periods_ns.append(period_ns)
         self._spans = union([*self._spans, *pieces(samples.start_ns, samples.end_ns)], LONGEST_HOLE_NS)
         slack_ns, metrics = int(period_ns) // 2, self._subjects[gpu].metrics
-        length_ns = samples.end_ns - samples.start_ns
         self._lengths += _octaves(length_ns)
         inside_ns = [windows.overlap_ns(samples.start_ns, samples.end_ns) for windows in self._windows.values()]
         for rows in _alike([inside == length_ns for inside in inside_ns]):

@@ -26,17 +26,13 @@ NAMES = (*NAMED, *OTHERS)
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Of n frames: `classes` and `runners_up` (n,) are positions in CLASSES (NONE: no other is near).
+    """Of n frames: `classes` (n,) are positions in CLASSES.
 
-    `distance` (n,) is the share of the nearest edge by which what is nearest to it would have to change for another
-    class: 0 at the edge, NaN for unknown. `missing` (n,) has a bit for each of NAMES that would have been needed. The
-    runner-up of an unknown frame is the first class in the table that it may be. `possible` (n,) has a bit for each of
+    `missing` (n,) has a bit for each of NAMES that would have been needed. `possible` (n,) has a bit for each of
     CLASSES that an unknown frame may be, 0 for others.
     """
 
     classes: Codes
-    runners_up: Codes
-    distance: Floats
     missing: NDArray[np.uint32]
     possible: NDArray[np.uint16]
 
@@ -73,74 +69,71 @@ def classify(means: Mapping[str, Floats], frames: int, table: DecisionTable = TA
     not. The first row of the table that holds is the verdict, whatever was not measured; where none holds, it is
     `unknown` if one might, had all been measured, and else `mixed`.
     """
-    evidence = Evidence(means, frames, table.reachable)
-    rows = [_read(rule, evidence) for rule in table.rules]
-    classes, runners_up = np.full(frames, MIXED, np.int8), np.full(frames, NONE, np.int8)
-    distance, missing = np.full(frames, np.nan), np.zeros(frames, np.uint32)
+    rows = _rows(Evidence(means, frames, table.reachable), table)
+    classes, missing = np.full(frames, MIXED, np.int8), np.zeros(frames, np.uint32)
     possible = np.full(frames, 1 << MIXED, np.uint16)
-    for rule, row in zip(reversed(table.rules), reversed(rows), strict=True):
+    for rule, row in rows:
         classes[row.possible & (classes == MIXED)] = UNKNOWN
-        runners_up[row.possible] = CLASSES.index(rule.verdict)
         missing |= row.missing
         possible[row.possible] |= np.uint16(1 << CLASSES.index(rule.verdict))
-    for rule, row in zip(reversed(table.rules), reversed(rows), strict=True):
+    for rule, row in rows:
         classes[row.holds] = CLASSES.index(rule.verdict)
     known = classes != UNKNOWN
     missing[known], possible[known] = 0, 0
-    runners_up[known], distance[known] = (found[known] for found in _rivals(classes, table, rows))
-    return Verdicts(classes, runners_up, distance, missing, possible)
+    return Verdicts(classes, missing, possible)
+
+
+def rivals(means: Mapping[str, Floats], frames: int, table: DecisionTable = TABLE) -> tuple[Codes, Floats]:
+    """(frames,) of each frame that `classify` takes: the runner-up, a position in CLASSES (NONE: no other is near), and
+    the distance.
+
+    The distance is the share of the nearest edge by which what is nearest to it would have to change for another class:
+    0 at the edge, NaN for unknown. The runner-up of an unknown frame is the first class in the table that it may be.
+    """
+    evidence = Evidence(means, frames, table.reachable)
+    classes = classify(means, frames, table).classes
+    runners_up, distance = _nearest(classes, table, evidence)
+    unknown = classes == UNKNOWN
+    runners_up[unknown], distance[unknown] = NONE, np.nan
+    for rule, row in _rows(evidence, table):
+        runners_up[unknown & row.possible] = CLASSES.index(rule.verdict)
+    return runners_up, distance
 
 
 @dataclass(frozen=True)
 class _Row:
-    """How a row of the table stands in each frame: whether it `holds`, whether it is `possible`.
-
-    `near` is 1 where it holds, else how near its furthest condition is; `margin` how far its nearest condition is from
-    its edge, as a share of that; `missing` the inputs that leave it open.
-    """
+    """How a row of the table stands in each frame: whether it `holds`, whether it is `possible`; `missing` are the
+    inputs that leave it open."""
 
     holds: Bools
     possible: Bools
-    near: Floats
-    margin: Floats
     missing: NDArray[np.uint32]
+
+
+def _rows(evidence: Evidence, table: DecisionTable) -> list[tuple[Rule, _Row]]:
+    """The rules, from the last to be tried to the first."""
+    return [(rule, _read(rule, evidence)) for rule in reversed(table.rules)]
 
 
 def _read(rule: Rule, evidence: Evidence) -> _Row:
     read = [_condition(condition, evidence) for condition in rule.conditions]
     possible = np.logical_and.reduce([row.possible for row in read])
     missing = np.bitwise_or.reduce([row.missing for row in read])
-    return _Row(
-        np.logical_and.reduce([row.holds for row in read]),
-        possible,
-        np.minimum.reduce([row.near for row in read]),
-        np.minimum.reduce([row.margin for row in read]),
-        np.where(possible, missing, 0).astype(np.uint32),
-    )
+    return _Row(np.logical_and.reduce([row.holds for row in read]), possible, np.where(possible, missing, np.uint32(0)))
 
 
 def _condition(condition: Condition, evidence: Evidence) -> _Row:
-    span = evidence.span(condition.quantity)
-    edge, margin_edge = _edges(condition, evidence, span.least)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if condition.operator == ABOVE:
-            holds, possible = span.least >= edge, span.most >= edge
-            near, margin = span.least / edge, (span.least - margin_edge) / margin_edge
-        else:
-            holds, possible = span.most < edge, span.least < edge
-            near, margin = edge / span.most, (edge - span.most) / margin_edge
-    near = np.where(holds, 1.0, np.fmin(np.fmax(near, 0.0), 1.0))  # not a number: 0
-    margin = np.where(np.isnan(margin), 1.0, margin)
-    return _Row(holds, possible, near, margin, _missing(condition, evidence, possible & ~holds))
+    span, edge = evidence.span(condition.quantity), _edge(condition, evidence)
+    if condition.operator == ABOVE:
+        holds, possible = span.least >= edge, span.most >= edge
+    else:
+        holds, possible = span.most < edge, span.least < edge
+    return _Row(holds, possible, _missing(condition, evidence, possible & ~holds))
 
 
-def _edges(condition: Condition, evidence: Evidence, value: Floats) -> tuple[Floats, Floats]:
-    """(n,) the edge of a condition, and the one it would have to fall to: of the largest time, that is the second."""
-    if condition.edge != LARGEST:
-        edge = np.full(len(evidence), float(condition.edge))
-        return edge, edge
-    largest, second = evidence.largest_two()
-    return largest, np.where(value >= largest, second, largest)
+def _edge(condition: Condition, evidence: Evidence) -> Floats | float:
+    """A number, or (n,) of the largest time."""
+    return float(condition.edge) if condition.edge != LARGEST else evidence.largest_two[0]
 
 
 def _missing(condition: Condition, evidence: Evidence, open_: Bools) -> NDArray[np.uint32]:
@@ -152,17 +145,43 @@ def _missing(condition: Condition, evidence: Evidence, open_: Bools) -> NDArray[
     return bits
 
 
-def _rivals(classes: Codes, table: DecisionTable, rows: list[_Row]) -> tuple[Codes, Floats]:
+def _nearest(classes: Codes, table: DecisionTable, evidence: Evidence) -> tuple[Codes, Floats]:
     """(n,) of frames with a class: the class that is nearest besides, and the distance to whatever is."""
     own, above, rival = np.full(len(classes), np.inf), np.zeros(len(classes)), np.zeros(len(classes))
     runners_up, found = np.full(len(classes), NONE, np.int8), np.zeros(len(classes), bool)
-    for rule, row in zip(table.rules, rows, strict=True):
-        code = CLASSES.index(rule.verdict)
-        decides = row.holds & ~found & (classes == code)
+    for rule in table.rules:
+        code, holds = CLASSES.index(rule.verdict), _read(rule, evidence).holds
+        pairs = [_closeness(condition, evidence) for condition in rule.conditions]
+        near, margin = (np.minimum.reduce(of) for of in zip(*pairs, strict=True))
+        decides = holds & ~found & (classes == code)
         found |= decides
-        own[decides] = row.margin[decides]
+        own[decides] = margin[decides]
         higher = ~found
-        above[higher] = np.maximum(above, row.near)[higher]
-        nearer = (classes != code) & (row.near > rival) & (row.near >= NEAR)
-        rival[nearer], runners_up[nearer] = row.near[nearer], code
+        above[higher] = np.maximum(above, near)[higher]
+        nearer = (classes != code) & (near > rival) & (near >= NEAR)
+        rival[nearer], runners_up[nearer] = near[nearer], code
     return runners_up, np.clip(np.minimum(own, 1 - above), 0.0, 1.0)
+
+
+def _closeness(condition: Condition, evidence: Evidence) -> tuple[Floats, Floats]:
+    """(n,) how near a condition is to holding, 1 where it does; how far it is from its edge, as a share of that."""
+    span = evidence.span(condition.quantity)
+    edge, margin_edge = _edges(condition, evidence, span.least)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if condition.operator == ABOVE:
+            holds = span.least >= edge
+            near, margin = span.least / edge, (span.least - margin_edge) / margin_edge
+        else:
+            holds = span.most < edge
+            near, margin = edge / span.most, (edge - span.most) / margin_edge
+    near = np.where(holds, 1.0, np.fmin(np.fmax(near, 0.0), 1.0))  # not a number: 0
+    return near, np.where(np.isnan(margin), 1.0, margin)
+
+
+def _edges(condition: Condition, evidence: Evidence, value: Floats) -> tuple[Floats, Floats]:
+    """(n,) the edge of a condition, and the one it would have to fall to: of the largest time, that is the second."""
+    if condition.edge != LARGEST:
+        edge = np.full(len(evidence), float(condition.edge))
+        return edge, edge
+    largest, second = evidence.largest_two
+    return largest, np.where(value >= largest, second, largest)

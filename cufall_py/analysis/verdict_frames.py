@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cufall_py.metrics import MetricSet
-from cufall_py.samples import Ints, Samples
+from cufall_py.samples import Ints, Laid, Samples
 
 from .evidence import INPUTS
 
@@ -60,19 +60,18 @@ class FrameTotals:
 def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTotals:
     """Sum samples (in order, not overlapping) into frames on multiples of `frame_ns` since the epoch."""
     samples = _cut(_measured(samples), frame_ns)
-    first, last, length_ns = *_frames(samples, frame_ns), samples.end_ns - samples.start_ns
-    begins, across = np.flatnonzero(np.diff(first, prepend=-1)), np.flatnonzero(last > first)
-    numbers = _apart(np.sort(np.concatenate([first[begins], last[across]])))
-    into, before, after = (np.searchsorted(numbers, of) for of in (first[begins], first[across], last[across]))
-    share = (samples.end_ns[across] - last[across] * frame_ns) / length_ns[across]
-    columns = metrics.columns(samples.values, length_ns)
-    columns.append(_gaps(samples, columns, metrics))
-    totals = np.zeros((len(numbers), len(columns)))
-    for k, column in enumerate(columns if len(samples) else ()):
-        later = column[across] * share
-        totals[into, k] = np.add.reduceat(column, begins)
-        totals[before, k] -= later
-        totals[after, k] += later
+    if not len(samples):
+        return FrameTotals(frame_ns, np.zeros(0, np.int64), np.zeros((0, len(metrics.counters) + 1)), np.zeros(0))
+    laid = Laid.of(samples, frame_ns)
+    columns = metrics.columns(samples.values, samples.end_ns - samples.start_ns)
+    sums, later = laid.sums([*columns, _gaps(samples, columns, metrics)])
+    numbers = _apart(np.sort(np.concatenate([laid.numbers, laid.numbers[laid.reaching] + 1])))
+    into = np.searchsorted(numbers, laid.numbers)
+    before = into[laid.reaching]
+    totals = np.zeros((len(numbers), sums.shape[1]))
+    totals[into] = sums
+    totals[before] -= later
+    totals[before + 1] += later
     return FrameTotals(frame_ns, numbers, totals[:, :-1], totals[:, -1])
 
 
@@ -81,7 +80,7 @@ def _gaps(samples: Samples, columns: Sequence[Floats], metrics: MetricSet) -> Fl
     is not known."""
     length_ns = columns[-1]
     at = next((k for k, metric in enumerate(metrics.metrics) if metric.label == "gr" and not metric.absent), -1)
-    if at < 0 or not len(length_ns):
+    if at < 0:
         return np.full(len(length_ns), np.nan)
     *read, elapsed = metrics.columns_of(at)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -94,11 +93,6 @@ def _gaps(samples: Samples, columns: Sequence[Floats], metrics: MetricSet) -> Fl
     if samples.minimum is not None:
         gaps[~idle & (samples.minimum[:, at] < IDLE_SAMPLE)] = np.nan
     return gaps
-
-
-def _frames(samples: Samples, frame_ns: int) -> tuple[Ints, Ints]:
-    """The number of the frame that each begins in, and of the one that it ends in."""
-    return samples.start_ns // frame_ns, (samples.end_ns - 1) // frame_ns
 
 
 def _apart(numbers: Ints) -> Ints:
@@ -117,8 +111,7 @@ def _cut(samples: Samples, frame_ns: int) -> Samples:
     """The same, those that reach into more than two frames in pieces of a frame."""
     if not len(samples) or (samples.end_ns - samples.start_ns).max() <= frame_ns:  # these touch two frames at most
         return samples
-    first, last = _frames(samples, frame_ns)
-    pieces = np.maximum(1, last - first)
+    pieces = np.maximum(1, (samples.end_ns - 1) // frame_ns - samples.start_ns // frame_ns)
     of = np.repeat(np.arange(len(samples)), pieces)
     step = np.arange(len(of)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     length_ns = (samples.end_ns - samples.start_ns)[of]

@@ -169,5 +169,9 @@ class Classifier:
 
 def verdicts_of(frames: FrameTotals, metrics: MetricSet, table: DecisionTable = TABLE) -> Verdicts:
     """The verdict of each frame."""
-    means = {**means_of(frames, metrics), GAP_WITHIN: frames.gap_ns / frames.covered_ns}
-    return classify(means, len(frames), table)
+    return classify(evidence_of(frames, metrics), len(frames), table)
+
+
+def evidence_of(frames: FrameTotals, metrics: MetricSet) -> dict[str, Floats]:
+    """What `classify` and `rivals` take, (f,) each."""
+    return {**means_of(frames, metrics), GAP_WITHIN: frames.gap_ns / frames.covered_ns}

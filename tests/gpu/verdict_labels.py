@@ -21,10 +21,10 @@ sys.path[:0] = [str(ROOT)]
 import numpy as np  # noqa: E402
 
 from cufall_py.analysis.decision_table import CLASSES  # noqa: E402
-from cufall_py.analysis.verdict import NONE, Verdicts, missing_names  # noqa: E402
+from cufall_py.analysis.verdict import NONE, Verdicts, missing_names, rivals  # noqa: E402
 from cufall_py.analysis.verdict_frames import FrameTotals, frame_totals, means_of  # noqa: E402
 from cufall_py.analysis.verdict_scopes import FRAME_NS  # noqa: E402
-from cufall_py.analysis.verdict_windows import verdicts_of  # noqa: E402
+from cufall_py.analysis.verdict_windows import evidence_of, verdicts_of  # noqa: E402
 from cufall_py.copying import Copy  # noqa: E402
 from cufall_py.metrics import MetricSet  # noqa: E402
 from cufall_py.recorded_metrics import Picker, Recorded  # noqa: E402
@@ -101,11 +101,12 @@ def labelled(path: Path) -> dict[str, Labelled]:
 def of_load(samples: Samples, metrics: MetricSet, spans: list[Span]) -> Labelled:
     """Of the frames wholly inside any of the spans."""
     frames = FrameTotals.join([inside(frame_totals(samples, metrics, FRAME_NS), span) for span in spans])
+    runners_up, _ = rivals(evidence_of(frames, metrics), len(frames))
     verdicts, means = verdicts_of(frames, metrics), means_of(whole(frames), metrics) if len(frames) else {}
     return Labelled(
         len(frames),
         _shares(verdicts.names()),
-        _shares(CLASSES[k] if k != NONE else "" for k in verdicts.runners_up),
+        _shares(CLASSES[k] if k != NONE else "" for k in runners_up),
         {name: float(mean[0]) for name, mean in means.items()},
         _missing(verdicts),
     )
