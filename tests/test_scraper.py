@@ -282,6 +282,15 @@ def test_an_endpoint_that_fails_is_asked_less_and_less_often() -> None:
         assert 2 <= len(server.requests) <= 7
 
 
+def test_a_reading_that_nothing_renews_does_not_look_like_now() -> None:
+    with serving(answer(PAGE)) as server:
+        scraper = Scraper(server.url, period_s=0.1, limit_s=2)
+        scraper.start()
+        assert eventually(lambda: scraper.newest)
+        scraper.close()
+        assert eventually(lambda: scraper.newest is None)
+
+
 def test_a_server_that_hangs_holds_nobody_up() -> None:
     with serving(stalls(30)) as server:
         scraper = Scraper(server.url, limit_s=20)
