@@ -120,7 +120,7 @@ class Attachment:
         """
         if not name.strip():
             raise UsageError("a region needs a name")
-        return Region(self._marks.put, name, text)
+        return Region(self._put, name, text)
 
     def latest(self) -> Latest:
         """What came last of all, nothing once nothing more comes; never waits."""
@@ -268,6 +268,11 @@ class Attachment:
 
     def _open(self) -> bool:
         return self._is_owner() and self._session is not None and not self._session.ended
+
+    def _put(self, mark: Mark) -> None:
+        """For the thread that writes, while there is one: nobody else takes it out again."""
+        if self._open():
+            self._marks.put(mark)
 
     def _position(self, gpu: int | None) -> int:
         there = [opened.device.ordinal for opened in self.opened]
