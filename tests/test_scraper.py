@@ -390,6 +390,13 @@ def test_a_host_that_no_name_server_takes_is_no_address(host: str) -> None:
         endpoint(f"http://{host}:80")
 
 
+@pytest.mark.parametrize("key", ["secret\n", "secret\r", "sécret", "se\0cret"])
+def test_a_key_that_no_header_takes_is_refused_and_not_told(key: str) -> None:
+    with pytest.raises(UsageError, match="a key has no line ends") as raised:
+        Scraper("http://h:1", key=key)
+    assert "cret" not in str(raised.value)
+
+
 def test_a_query_is_sent_and_never_told() -> None:
     with serving(answer("no", "401 Unauthorized")) as server:
         assert problem_of(f"{server.url}/metrics?token=secret").startswith(f"{server.url}/metrics: it wants a key")
