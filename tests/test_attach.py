@@ -392,6 +392,21 @@ def test_a_server_is_one_however_its_address_is_spelled() -> None:
     assert (found.url, found.role) == ("http://127.0.0.1:1", "decode")
 
 
+def test_a_port_on_which_several_listen_does_not_name_one(tmp_path: Path) -> None:
+    apart = "import socket; s = socket.create_server(('127.0.0.2', int(input()))); print('up', flush=True); input()"
+    words = [sys.executable, "-c", apart]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        with socket.create_server(("127.0.0.1", 0)) as own:
+            port = own.getsockname()[1]
+            assert other.stdin and other.stdout
+            print(port, file=other.stdin, flush=True)
+            assert other.stdout.readline() == "up\n"
+            with pytest.raises(UsageError, match=rf"--port {port}: several listen there, .* and .*; name the one"):
+                servers([], None, port, {})
+            assert at(f"http://127.0.0.2:{port}").pids == (other.pid,)
+        other.communicate("\n")
+
+
 def test_a_process_that_is_not_there_is_told() -> None:
     with pytest.raises(CufallError, match="there is no process 4194305 here"):  # Linux has none above 2^22
         servers([], 4_194_305, None, {})
