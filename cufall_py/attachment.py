@@ -133,7 +133,7 @@ class Attachment:
         """
         if not name.strip():
             raise UsageError("a region needs a name")
-        return Region(self._marks.put, name, text)
+        return Region(self._put, name, text)
 
     def mark(self, kind: str, at_ns: int, **fields: str) -> None:
         """Have an event written to the recording that happened then (Unix epoch)."""
@@ -307,6 +307,11 @@ class Attachment:
 
     def _open(self) -> bool:
         return self._is_owner() and self._session is not None and not self._session.ended
+
+    def _put(self, mark: Mark) -> None:
+        """For the thread that writes, while there is one: nobody else takes it out again."""
+        if self._open():
+            self._marks.put(mark)
 
     def _position(self, gpu: int | None) -> int:
         there = [opened.device.ordinal for opened in self.opened]

@@ -346,6 +346,24 @@ def test_a_password_in_an_address_is_neither_shown_nor_kept(tmp_path: Path) -> N
     assert [log.url for log in logs(path)] == [f"{page.url}/metrics"]
 
 
+def test_a_server_that_is_gone_most_of_the_time_is_not_judged_by_the_rest(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+
+    def talk(connection: socket.socket, _: str) -> None:
+        asked.append(time.monotonic())
+        served.count("vllm:generation_tokens_total", 100, model_name="m", engine="0")
+        gone = asked[-1] - asked[0] > 3.5
+        connection.sendall(answer("", "503 Gone") if gone else answer(served.text))
+
+    asked, served = list[float](), pages.vllm()
+    with page_server(talk) as server:
+        words = ("attach", f"{server.url}/metrics", "--source", script(tmp_path), *QUICK, "--duration-sec", "10")
+        ended = cufall(*words, "--require", "tokens_per_s > 10")
+    assert ended.returncode == 4
+    assert re.search(r"what it did is known of [234]\d% of the time, at least 50% are needed", ended.stderr)
+
+
 def test_what_a_load_gave_before_it_was_refused_is_not_lost(tmp_path: Path) -> None:
     from tests import pages
     from tests.endpoints import answer, serving as page_server
@@ -392,6 +410,21 @@ def test_a_server_is_one_however_its_address_is_spelled() -> None:
     spelled = ["http://127.0.0.1:1", "http://127.0.0.1:1/", "127.0.0.1:1/v1"]
     (found,) = servers(spelled, None, None, {"http://127.0.0.1:1/": "decode"})
     assert (found.url, found.role) == ("http://127.0.0.1:1", "decode")
+
+
+def test_a_port_on_which_several_listen_does_not_name_one(tmp_path: Path) -> None:
+    apart = "import socket; s = socket.create_server(('127.0.0.2', int(input()))); print('up', flush=True); input()"
+    words = [sys.executable, "-c", apart]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        with socket.create_server(("127.0.0.1", 0)) as own:
+            port = own.getsockname()[1]
+            assert other.stdin and other.stdout
+            print(port, file=other.stdin, flush=True)
+            assert other.stdout.readline() == "up\n"
+            with pytest.raises(UsageError, match=rf"--port {port}: several listen there, .* and .*; name the one"):
+                servers([], None, port, {})
+            assert at(f"http://127.0.0.2:{port}").pids == (other.pid,)
+        other.communicate("\n")
 
 
 def test_a_process_that_is_not_there_is_told() -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,6 +175,33 @@ def test_in_asyncio_nothing_blocks_the_loop(server: Running, tmp_path: Path) -> 
     mean, count, blocked_s = asyncio.run(run())
     assert (mean, count) == (pytest.approx(0.5), 5)
     assert blocked_s < 0.5
+
+
+def test_a_frame_that_was_not_waited_for_long_enough_comes_next_time(server: Running, tmp_path: Path) -> None:
+    async def run(attached: Attachment) -> list[int]:
+        frames, seen = attached.frames(), list[int]()
+        while len(seen) < 8:
+            try:
+                seen.append((await asyncio.wait_for(anext(frames), 0.03)).start_ns)
+            except TimeoutError:
+                pass
+        return seen
+
+    with attach(server, tmp_path) as attached:
+        seen = asyncio.run(run(attached))
+    assert seen == [*range(seen[0], seen[0] + 800_000_000, 100_000_000)]
+
+
+def test_regions_that_nobody_writes_any_more_take_no_memory(server: Running, tmp_path: Path) -> None:
+    with attach(server, tmp_path) as attached:
+        pass
+    tracemalloc.start()
+    for _ in range(20_000):
+        with attached.region("late"):
+            pass
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 200_000
 
 
 def test_it_installs_no_signal_handler_and_prints_nothing(

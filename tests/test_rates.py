@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -257,3 +258,27 @@ def test_what_another_engine_said_before_is_not_added_to_what_this_one_says() ->
     assert rate and (rate.name, rate.amount, rate.per_s) == (TOKENS, 150, 75)
     assert gauge(found, "running") == 4
     assert Log("http://h", "", (), readings=pages).engine == "SGLang (0.5 and newer), then vLLM (0.13 and newer)"
+
+
+@given(st.data())
+def test_a_scrape_that_was_damaged_in_a_file_is_none_or_gives_no_more_than_one_that_was_read(
+    data: st.DataObject,
+) -> None:
+    kept = json.loads(json.dumps(fields(read(pages.vllm().text, moment(0)))))
+    place = data.draw(st.sampled_from([*places(kept)]))
+    wrong = data.draw(st.sampled_from([None, "x", [], {}, -1, 1e300, math.nan, 10**400, [1], {"a": 1}, [[["a"], [1]]]]))
+    into = kept
+    for step in place[:-1]:
+        into = into[step]
+    into[place[-1]] = wrong
+    if damaged := event_reading(5, kept):
+        found = intervals([damaged, read(pages.vllm().text, moment(1)), damaged])
+        assert all(rate.amount >= 0 for interval in found for rate in interval.rates.values())
+
+
+def places(found: Any, so_far: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """How one gets to each part of a document."""
+    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for step, part in inner:
+        yield (*so_far, step)
+        yield from places(part, (*so_far, step))

@@ -282,6 +282,15 @@ def test_an_endpoint_that_fails_is_asked_less_and_less_often() -> None:
         assert 2 <= len(server.requests) <= 7
 
 
+def test_a_reading_that_nothing_renews_does_not_look_like_now() -> None:
+    with serving(answer(PAGE)) as server:
+        scraper = Scraper(server.url, period_s=0.1, limit_s=2)
+        scraper.start()
+        assert eventually(lambda: scraper.newest)
+        scraper.close()
+        assert eventually(lambda: scraper.newest is None)
+
+
 def test_a_server_that_hangs_holds_nobody_up() -> None:
     with serving(stalls(30)) as server:
         scraper = Scraper(server.url, limit_s=20)
@@ -379,6 +388,13 @@ def test_what_is_no_address_is_told_without_its_secrets(url: str) -> None:
 def test_a_host_that_no_name_server_takes_is_no_address(host: str) -> None:
     with pytest.raises(UsageError, match="an address is http://HOST:PORT"):
         endpoint(f"http://{host}:80")
+
+
+@pytest.mark.parametrize("key", ["secret\n", "secret\r", "sécret", "se\0cret"])
+def test_a_key_that_no_header_takes_is_refused_and_not_told(key: str) -> None:
+    with pytest.raises(UsageError, match="a key has no line ends") as raised:
+        Scraper("http://h:1", key=key)
+    assert "cret" not in str(raised.value)
 
 
 def test_a_query_is_sent_and_never_told() -> None:

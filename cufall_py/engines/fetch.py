@@ -115,6 +115,8 @@ def _paths(parts: SplitResult) -> tuple[str, ...]:
 
 def _login(parts: SplitResult, key: str) -> str:
     if key:
+        if not (key.isascii() and key.isprintable()):
+            raise UsageError("--api-key: a key has no line ends and no letters beyond ASCII (it is not shown here)")
         return f"Bearer {key}"
     if parts.username is None:
         return ""

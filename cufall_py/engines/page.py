@@ -17,14 +17,14 @@ from typing import NamedTuple
 from cufall_py.errors import CufallError
 
 from .known import ENGINES
-from .reading import Labels, Moment, Reading, Value
+from .reading import MOST, Labels, Moment, Reading, Value
 from .table import QUANTITIES, Engine, Metric, spelled, styles
 
 _NAME = re.compile(r'\{?\s*"?([A-Za-z_:][A-Za-z0-9_:]*)')
 _SAMPLE = re.compile(r'([^\s{]*)(\{(?:[^"}]|"(?:\\.|[^"\\])*")*\})?\s*(\S+)')
 """Name, labels and value. What follows (a time, an exemplar) is left out: parsers of some versions stumble over it."""
-_MOST, _MOST_RATIO = 1e30, 1.01
-"""What is more is no number of an engine's, and no share of anything, but for what it is rounded by."""
+_MOST_RATIO = 1.01
+"""More is no share of anything, but for what it is rounded by."""
 STARTED = "process_start_time_seconds"
 _SHOWN = 4
 """How many names a message shows of those that were seen."""
@@ -69,7 +69,7 @@ def _each_once(samples: Iterable[Sample]) -> list[Sample]:
     found: dict[Labels, Sample] = {}
     for sample in samples:
         key = tuple(sorted(sample.labels.items()))
-        value = sample.value if 0 <= sample.value <= _MOST else math.nan
+        value = sample.value if 0 <= sample.value <= MOST else math.nan
         found[key] = Sample(sample.labels, value if key not in found or found[key].value == value else math.nan)
     return [*found.values()]
 

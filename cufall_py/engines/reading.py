@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from .table import QUANTITIES, Engine, Moves
 
+MOST = 1e30
+"""What is more is no number that an engine counts."""
 Labels = tuple[tuple[str, str], ...]
 """Of one series, in order; those that only tell copies apart are left out."""
 

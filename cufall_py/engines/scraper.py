@@ -43,8 +43,12 @@ class Scraper(Watching):
 
     @property
     def newest(self) -> Reading | None:
-        """The last scrape's, or None if that failed: what is old does not look like now."""
-        return self._newest
+        """The last scrape's, or None if that failed, or is not renewed: what is old does not look like now.
+
+        A name server that hangs, or a process that was stopped, keep the next one from coming and from failing.
+        """
+        newest, most_s = self._newest, 2 * (self._period_s + self._limit_s)
+        return newest if newest and time.monotonic_ns() - newest.when.monotonic_ns <= most_s * 1e9 else None
 
     def take(self) -> list[Reading]:
         """Those that have come since the last time, in order."""

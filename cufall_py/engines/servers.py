@@ -56,18 +56,27 @@ def servers(urls: Sequence[str], pid: int | None, port: int | None, roles: Mappi
 def at(url: str) -> Server:
     """The server at an address, with its processes if it runs here. Raises UsageError for what is no address."""
     where = endpoint(url)
-    here = is_here(where.host)
+    addresses = _addresses(where.host)
+    here = any(_can_be_bound(family, address) for family, address in addresses)
+    hosts = [str(address[0]) for _, address in addresses]
     shown = public(url)
-    return Server(shown, pids=behind(where.port) if here else (), here=here, given=url if url != shown else "")
+    return Server(
+        shown, pids=behind(where.port, hosts=hosts) if here else (), here=here, given=url if url != shown else ""
+    )
 
 
 def is_here(host: str) -> bool:
     """Whether an address is one of this machine's: only those can be bound to."""
+    return any(_can_be_bound(family, address) for family, address in _addresses(host))
+
+
+def _addresses(host: str) -> list[tuple[int, tuple[object, ...]]]:
+    """Of a host: family and address; none if nobody knows it."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        return False
-    return any(_can_be_bound(family, address) for family, *_, address in found)
+        return []
+    return [(family, address) for family, *_, address in found]
 
 
 def _can_be_bound(family: int, address: tuple[object, ...]) -> bool:
@@ -83,6 +92,9 @@ def _of_port(port: int) -> Server:
     if not 0 < port < 1 << 16:
         raise UsageError(f"--port {port}: must be a whole number from 1 to 65535")
     there = [listener for listener in listeners() if listener.port == port]
+    if len(there) > 1:
+        urls = " and ".join(listener.url for listener in there)
+        raise UsageError(f"--port {port}: several listen there, {urls}; name the one that is meant")
     return Server(there[0].url if there else f"http://127.0.0.1:{port}", pids=behind(port))
 
 
@@ -93,7 +105,7 @@ def _of_process(pid: int) -> list[Server]:
     if not (PROC / str(pid)).exists():
         raise CufallError(f"there is no process {pid} here")
     ports = ports_of(pid)
-    found = [Server(listener.url, pids=behind(listener.port)) for listener in ports if _has_metrics(listener)]
+    found = [Server(one.url, pids=behind(one.port, hosts=one.hosts)) for one in ports if _has_metrics(one)]
     if not found:
         heard = f"it listens on {', '.join(str(one.port) for one in ports)}" if ports else "it listens on no port"
         raise CufallError(f"process {pid} has no page of an engine's metrics ({heard}); name the address instead")
