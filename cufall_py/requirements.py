@@ -189,8 +189,9 @@ class _Reader:
         if word == "group" and value in ROLES:
             return "role", value
         if word == "group":
-            there = ", ".join(["all", *ROLES, *self._groups])
-            raise self._error(f"no group {value}; there is {there} (--group), and gpu= names single ones", value_at)
+            there = ", ".join(["all", *self._groups])
+            told = f"there is {there} (--group), of servers {' and '.join(ROLES)}; gpu= names single ones"
+            raise self._error(f"no group {value}; {told}", value_at)
         told = f'there are gpu=, running=, group=, and regions ("{word}=..." in quotes)'
         raise self._error(f"unknown selector {word}=; {told}", at)
 

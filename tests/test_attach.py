@@ -400,7 +400,10 @@ def test_a_requirement_is_of_the_servers_and_gpus_that_it_selects(
     [
         ("--require tokens_per_s[group=decode]>1 --devices 0", "no decode server is on one of these GPUs"),
         ("--require tensor.mean[group=decode,gpu=0]>1%", "no decode server is on one of these GPUs"),
-        ("--require tensor.mean[group=ranks]>1%", "no group ranks; there is all, prefill, decode"),
+        (
+            "--require tensor.mean[group=ranks]>1%",
+            "no group ranks; there is all (--group), of servers prefill and decode",
+        ),
     ],
 )
 def test_a_requirement_that_selects_no_server_is_usage(split: tuple[str, str, Path], words: str, told: str) -> None:

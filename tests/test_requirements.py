@@ -82,7 +82,7 @@ def test_what_can_be_required(text: str, parts: tuple[object, ...]) -> None:
         ("tensor.mean[gpu=3-1] > 1%", 16, "must go up"),
         ("tensor.mean[gpu=0-99999] > 1%", 16, "from 0 to 65534 at most"),
         (f"tensor.mean[gpu={'9' * 5000}] > 1%", 16, "must go up"),
-        ("tensor.mean[group=ranks] > 1%", 18, "no group ranks; there is all, prefill, decode (--group)"),
+        ("tensor.mean[group=ranks] > 1%", 18, "no group ranks; there is all (--group), of servers prefill and decode"),
         ("tensor.mean[group=decode,group=decode] > 1%", 25, "a second role; one is enough"),
         ("tensor.p50[running=12-20] > 1%", 0, "only tensor.mean is known"),
         ("tensor.mean[a=b] > 1%", 12, "unknown selector a="),
