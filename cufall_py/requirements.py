@@ -217,6 +217,8 @@ class _Reader:
         least, most = int(first), int(last or first)
         if least > most:
             raise self._error(f"{word}: must go up", at)
+        if self._peek("."):
+            raise self._error(f"a range is written with -, as in {word}-{2 * most}")
         return least, most
 
     def _operator(self) -> str:

@@ -237,8 +237,9 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
         pass
     ended = cufall("attach", gone.url, "--source", script(tmp_path), *QUICK, "--duration-sec", "1.5")
     assert ended.stderr.count("nothing listens there") == 1
-    assert "no page of metrics" in ended.stdout
-    assert ended.returncode == 0
+    assert f"{gone.url}: no page of metrics, on g0" in ended.stdout
+    assert f"not a valid measurement: {gone.url}: no page of metrics came (exit 4)" in ended.stderr
+    assert ended.returncode == 4
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def test_what_can_be_required(text: str, parts: tuple[object, ...]) -> None:
         ("tensor.mean[gpu=0-99999] > 1%", 16, "from 0 to 65534 at most"),
         (f"tensor.mean[gpu={'9' * 5000}] > 1%", 16, "must go up"),
         ("tensor.mean[group=ranks] > 1%", 18, "no group ranks; there is all (--group), of servers prefill and decode"),
+        ("tokens_per_s[running=8..32] > 1", 22, "a range is written with -, as in 8-16"),
         ("tensor.mean[group=decode,group=decode] > 1%", 25, "a second role; one is enough"),
         ("tensor.p50[running=12-20] > 1%", 0, "only tensor.mean is known"),
         ("tensor.mean[a=b] > 1%", 12, "unknown selector a="),
