@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,18 @@ SERVED = ("running", "generation_tokens_per_s", "prompt_tokens_per_s")
 
 
 def table(path: str | Path) -> pd.DataFrame:
-    """A row a frame and GPU: `time` (UTC), `gpu` (CUDA ordinal), a column a metric, `coverage` (0..1), `server` (URL),
-    and SERVED of the interval between two scrapes that holds all of the frame; NaN where that is not known."""
+    """A row a frame, GPU and server on it: `time` (UTC), `gpu` (CUDA ordinal), a column a metric, `coverage` (0..1),
+    `server` (URL), and SERVED of the interval between two scrapes that holds all of the frame; NaN where that is not
+    known."""
     frames, _ = frame_table(path)
-    of_gpu = {gpu: log for log in logs(path) for gpu in log.gpus}
-    parts = [_of_gpu(frames, k, of_gpu.get(gpu)) for k, gpu in enumerate(frames.gpus)]
-    return pd.concat(parts).sort_values(["time", "gpu"], ignore_index=True)
+    found = logs(path)
+    parts = [_of_gpu(frames, k, log) for k, gpu in enumerate(frames.gpus) for log in _on(gpu, found)]
+    return pd.concat(parts).sort_values(["time", "gpu"], kind="stable", ignore_index=True)
+
+
+def _on(gpu: int, found: Sequence[Log]) -> Sequence[Log | None]:
+    """The servers on a GPU; None where there is none."""
+    return [log for log in found if gpu in log.gpus] or [None]
 
 
 def _of_gpu(frames: FrameTable, k: int, log: Log | None) -> pd.DataFrame:

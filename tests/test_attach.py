@@ -471,6 +471,20 @@ def test_a_recording_without_servers_is_for_replay(tmp_path: Path) -> None:
     assert "has no inference server (on these GPUs); cufall replay plays it" in ended.stderr
 
 
+def test_a_table_of_pandas_has_each_server_of_a_shared_gpu(tmp_path: Path) -> None:
+    with (
+        page_server(answer(pages.vllm().text)) as one,
+        page_server(answer(pages.vllm(running=7).text)) as other,
+        attach(one.url, other.url, source=script(tmp_path)) as attached,
+    ):
+        time.sleep(3.5)
+        found = attached.to_pandas()
+    frames = found.groupby("time").server.apply(list)
+    assert all(servers == [one.url, other.url] for servers in frames)
+    running = found.groupby("server").running.max()
+    assert (running[one.url], running[other.url]) == (4, 7)
+
+
 def test_a_copy_of_a_part_keeps_the_servers(split: tuple[str, str, Path], tmp_path: Path) -> None:
     ended = cufall("record", "--source", str(split[2]), "--from", "2", "-o", str(tmp_path / "part.cufall"))
     assert ended.returncode == 0, ended.stderr
