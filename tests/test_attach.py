@@ -187,6 +187,15 @@ def test_a_terminal_shows_servers_and_their_gpus(server: Running, tmp_path: Path
         assert "by phase" in terminal.said
 
 
+def test_a_role_that_labels_tell_is_shown(tmp_path: Path) -> None:
+    with page_server(answer(pages.sglang(role="decode").text)) as server:
+        words = ("attach", server.url, "--source", script(tmp_path), *QUICK)
+        with Terminal(command(*words), 100, 24) as terminal:
+            terminal.sees(f"{server.url} (decode)")
+            terminal.press("q")
+            assert terminal.ends() == 0
+
+
 def test_csv_has_frames_and_what_the_server_did(server: Running, tmp_path: Path) -> None:
     words = ("attach", "--pid", str(server.pid), "--source", script(tmp_path), *QUICK, "--duration-sec", "3")
     ended = cufall(*words, "--csv", "-")
