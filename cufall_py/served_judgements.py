@@ -157,6 +157,8 @@ def _of_server(requirement: Requirement, log: Log, frames: FrameTable, times: Se
         log = log.within([(region.start_ns, region.end_ns) for region in times])
     value, count = _tokens_per_s(requirement, log, frames)
     why = f"{count} intervals between scrapes, at least {LEAST_INTERVALS} are needed" if count < LEAST_INTERVALS else ""
+    if why and log.role == "prefill" and requirement.statistic.startswith("generation"):
+        why += "; it does prefill alone, group=decode means the others"
     return _outcome(requirement, gpu, _name(requirement), value, count, why, log.url)
 
 

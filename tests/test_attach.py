@@ -427,6 +427,24 @@ def test_a_report_of_some_gpus_has_their_servers_alone(split: tuple[str, str, Pa
     assert split[1] in text and split[0] not in text
 
 
+def test_markdown_has_the_tables_of_the_servers(split: tuple[str, str, Path]) -> None:
+    lines = cufall("report", str(split[2]), "--devices", "1", "--markdown", "-").stdout.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith(f"### {split[1]}: vLLM"))
+    assert (
+        "| running | scrapes | seconds | frames | gen tok/s | prompt tok/s | ITL ms | tensor | sm | dram |"
+        in lines[at:]
+    )
+    assert any(line.startswith("| decode | 0.0 |") for line in lines[at:])
+
+
+def test_generation_of_a_server_that_prefills_is_not_measurable_and_who_decodes_is_told(
+    split: tuple[str, str, Path],
+) -> None:
+    ended = cufall("report", str(split[2]), "--require", "tokens_per_s[running=16] > 1")
+    assert ended.returncode == 4
+    assert "it does prefill alone, group=decode means the others" in ended.stderr
+
+
 def test_the_page_of_a_recording_has_the_tables_of_its_servers(split: tuple[str, str, Path]) -> None:
     text = cufall("report", str(split[2]), "--html", "-").stdout
     assert f"{split[1]}: vLLM (0.13 and newer), decode, on g1: by running requests" in text

@@ -12,7 +12,7 @@ from cufall_py.engines.rates import Interval
 from cufall_py.engines.reading import Reading
 from cufall_py.served import Log, Served, gauge, latency, total
 
-from .tables import MISSING, Table, text
+from .tables import MISSING, Table, escaped, markdown, text
 from .verdict import share_text
 
 BAR, ASCII_BAR, BAR_WIDTH = "▇", "#", 40
@@ -178,6 +178,14 @@ def _rates(interval: Interval) -> Iterator[str]:
             yield f"{name} {milliseconds(found.mean_s)}"
     if (kept := interval.acceptance) is not None:
         yield f"accepted {share_text(kept)}"
+
+
+def as_markdown(found: Sequence[Served]) -> Iterator[str]:
+    """The tables of several servers, as GitHub shows them."""
+    for one in found:
+        yield from ("", f"### {escaped(title(one.log))}", "", *(f"- {escaped(line)}" for line in figures(one.log)))
+        yield from ("", f"By running requests, {HELD}:", "", *markdown(by_concurrency(one)))
+        yield from ("", "By phase:", "", *markdown(by_phase(one)))
 
 
 def as_html(found: Sequence[Served]) -> str:
