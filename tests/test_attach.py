@@ -448,7 +448,7 @@ def test_generation_of_a_server_that_prefills_is_not_measurable_and_who_decodes_
 def test_the_page_of_a_recording_has_the_tables_of_its_servers(split: tuple[str, str, Path]) -> None:
     text = cufall("report", str(split[2]), "--html", "-").stdout
     assert f"{split[1]}: vLLM (0.13 and newer), decode, on g1: by running requests" in text
-    assert f"{split[0]}: by phase" in text
+    assert f"{split[0]}: by phase" in text and "<h2>inference servers</h2>" in text
     assert text.count("vllm:generation_tokens_total") == 2
     one = cufall("report", str(split[2]), "--html", "-", "--devices", "1").stdout
     assert split[1] in one and split[0] not in one
