@@ -205,7 +205,8 @@ class Attachment:
         return Whole(self.path).report()
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row a frame and GPU: its metrics, and what its server did between the scrapes around it, NaN if unknown."""
+        """A row a frame, GPU and server on it: its metrics, and what the server did between the scrapes around it, NaN
+        if unknown."""
         from .served_frames import table
 
         self.flush()

@@ -161,6 +161,8 @@ def _of_server(requirement: Requirement, log: Log, frames: FrameTable, times: Se
     coverage = known_s / whole_s if (whole_s := _whole_s(requirement, frames, times)) else math.nan
     if count < LEAST_INTERVALS:
         why = f"{count} intervals between scrapes, at least {LEAST_INTERVALS} are needed"
+        if log.role == "prefill" and requirement.statistic.startswith("generation"):
+            why += "; it does prefill alone, group=decode means the others"
     elif requirement.region is None and coverage < LEAST_KNOWN:
         why = f"what it did is known of {100 * coverage:.0f}% of the time, at least {100 * LEAST_KNOWN:.0f}% are needed"
     else:

@@ -200,6 +200,15 @@ def test_a_terminal_shows_servers_and_their_gpus(server: Running, tmp_path: Path
         assert "by phase" in terminal.said
 
 
+def test_a_role_that_labels_tell_is_shown(tmp_path: Path) -> None:
+    with page_server(answer(pages.sglang(role="decode").text)) as server:
+        words = ("attach", server.url, "--source", script(tmp_path), *QUICK)
+        with Terminal(command(*words), 100, 24) as terminal:
+            terminal.sees(f"{server.url} (decode)")
+            terminal.press("q")
+            assert terminal.ends() == 0
+
+
 def test_csv_has_frames_and_what_the_server_did(server: Running, tmp_path: Path) -> None:
     words = ("attach", "--pid", str(server.pid), "--source", script(tmp_path), *QUICK, "--duration-sec", "3")
     ended = cufall(*words, "--csv", "-")
@@ -266,8 +275,9 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
         pass
     ended = cufall("attach", gone.url, "--source", script(tmp_path), *QUICK, "--duration-sec", "1.5")
     assert ended.stderr.count("nothing listens there") == 1
-    assert "no page of metrics" in ended.stdout
-    assert ended.returncode == 0
+    assert f"{gone.url}: no page of metrics, on g0" in ended.stdout
+    assert f"not a valid measurement: {gone.url}: no page of metrics came (exit 4)" in ended.stderr
+    assert ended.returncode == 4
 
 
 @pytest.mark.parametrize(
@@ -532,7 +542,10 @@ def test_a_requirement_is_of_the_servers_and_gpus_that_it_selects(
     [
         ("--require tokens_per_s[group=decode]>1 --devices 0", "no decode server is on one of these GPUs"),
         ("--require tensor.mean[group=decode,gpu=0]>1%", "no decode server is on one of these GPUs"),
-        ("--require tensor.mean[group=ranks]>1%", "no group ranks; there is all, prefill, decode"),
+        (
+            "--require tensor.mean[group=ranks]>1%",
+            "no group ranks; there is all (--group), of servers prefill and decode",
+        ),
     ],
 )
 def test_a_requirement_that_selects_no_server_is_usage(split: tuple[str, str, Path], words: str, told: str) -> None:
@@ -546,10 +559,28 @@ def test_a_report_of_some_gpus_has_their_servers_alone(split: tuple[str, str, Pa
     assert split[1] in text and split[0] not in text
 
 
+def test_markdown_has_the_tables_of_the_servers(split: tuple[str, str, Path]) -> None:
+    lines = cufall("report", str(split[2]), "--devices", "1", "--markdown", "-").stdout.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith(f"### {split[1]}: vLLM"))
+    assert (
+        "| running | scrapes | seconds | frames | gen tok/s | prompt tok/s | ITL ms | tensor | sm | dram |"
+        in lines[at:]
+    )
+    assert any(line.startswith("| decode | 0.0 |") for line in lines[at:])
+
+
+def test_generation_of_a_server_that_prefills_is_not_measurable_and_who_decodes_is_told(
+    split: tuple[str, str, Path],
+) -> None:
+    ended = cufall("report", str(split[2]), "--require", "tokens_per_s[running=16] > 1")
+    assert ended.returncode == 4
+    assert "it does prefill alone, group=decode means the others" in ended.stderr
+
+
 def test_the_page_of_a_recording_has_the_tables_of_its_servers(split: tuple[str, str, Path]) -> None:
     text = cufall("report", str(split[2]), "--html", "-").stdout
     assert f"{split[1]}: vLLM (0.13 and newer), decode, on g1: by running requests" in text
-    assert f"{split[0]}: by phase" in text
+    assert f"{split[0]}: by phase" in text and "<h2>inference servers</h2>" in text
     assert text.count("vllm:generation_tokens_total") == 2
     one = cufall("report", str(split[2]), "--html", "-", "--devices", "1").stdout
     assert split[1] in one and split[0] not in one
@@ -597,6 +628,20 @@ def test_a_recording_without_servers_is_for_replay(tmp_path: Path) -> None:
     ended = cufall("attach", "--source", path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "has no inference server (on these GPUs); cufall replay plays it" in ended.stderr
+
+
+def test_a_table_of_pandas_has_each_server_of_a_shared_gpu(tmp_path: Path) -> None:
+    with (
+        page_server(answer(pages.vllm().text)) as one,
+        page_server(answer(pages.vllm(running=7).text)) as other,
+        attach(one.url, other.url, source=script(tmp_path)) as attached,
+    ):
+        time.sleep(3.5)
+        found = attached.to_pandas()
+    frames = found.groupby("time").server.apply(list)
+    assert all(servers == [one.url, other.url] for servers in frames)
+    running = found.groupby("server").running.max()
+    assert (running[one.url], running[other.url]) == (4, 7)
 
 
 def test_a_copy_of_a_part_keeps_the_servers(split: tuple[str, str, Path], tmp_path: Path) -> None:

@@ -155,8 +155,8 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         for line in attachment.lines():
             say(line)
         judgements = judge(attachment, requirements, told, options)
-        write(attachment, driven, judgements, options)
-    end_by(end, failure, judgements, told)
+        silent = write(attachment, driven, judgements, options)
+    end_by(end, failure, judgements, silent)
 
 
 def _is_default(name: str) -> bool:
