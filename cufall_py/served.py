@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +52,7 @@ class Log:
 class FrameTable:
     """Frames of a recording: `start_ns`, `end_ns` (n,), `mean` (n, gpus, metrics), `covered_ns` (n, gpus).
 
-    `labels` are of metrics, `gpus` their CUDA ordinals. `plain`: the unit of each metric that is no ratio, by label.
+    `labels` are of metrics, `gpus` their CUDA ordinals.
     """
 
     labels: tuple[str, ...]
@@ -61,7 +61,6 @@ class FrameTable:
     end_ns: Ints
     mean: Floats
     covered_ns: Floats
-    plain: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, gpus: Sequence[int]) -> tuple[Floats, Floats]:
         """(n, metrics) the mean over these GPUs, by covered time, and (n,) how much of all was covered."""
@@ -76,15 +75,13 @@ class FrameTable:
 
 @dataclass(frozen=True)
 class Served:
-    """One server beside its GPUs. `phase_s`: how long each phase lasted; `phase_means`: (metrics,) of its GPUs then;
-    `plain` as FrameTable has it."""
+    """One server beside its GPUs. `phase_s`: how long each phase lasted; `phase_means`: (metrics,) of its GPUs then."""
 
     log: Log
     labels: tuple[str, ...]
     rows: tuple[Row, ...]
     phase_s: Mapping[str, float]
     phase_means: Mapping[str, Floats]
-    plain: Mapping[str, str] = field(default_factory=dict)
 
 
 def served(path: str | Path, part: Part = Part()) -> list[Served]:
@@ -105,7 +102,7 @@ def beside(log: Log, frames: FrameTable) -> Served:
     rows = concurrency(log, frames, scrapes)
     shares = phase_shares(log, frames)
     lasted = phase_seconds(frames.start_ns, frames.end_ns, shares)
-    return Served(log, frames.labels, tuple(rows), lasted, phase_means(shares, values, covered_ns), frames.plain)
+    return Served(log, frames.labels, tuple(rows), lasted, phase_means(shares, values, covered_ns))
 
 
 def phase_shares(log: Log, frames: FrameTable) -> Floats:
@@ -156,14 +153,13 @@ def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part())
     plan = plan or Plan(wanted=recorded.wanted, frame_us=max(recorded.frame_us, FRAME_US))
     with Playback(path, plan, part=part) as playing:
         frames = list(playing.frames())
-        metrics = playing.opened[0].metrics.metrics
+        labels = tuple(metric.label for metric in playing.opened[0].metrics.metrics)
         gpus = tuple(opened.device.ordinal for opened in playing.opened)
         spans = part.spans(playing.outline)
-    labels, plain = tuple(metric.label for metric in metrics), {m.label: m.unit for m in metrics if m.plain}
     start_ns = np.array([frame.start_ns for frame in frames], np.int64)
     mean = np.array([frame.mean for frame in frames]).reshape(-1, len(gpus), len(labels))
     covered_ns = np.array([frame.covered_ns for frame in frames], np.float64).reshape(-1, len(gpus))
-    return FrameTable(labels, gpus, start_ns, start_ns + playing.plan.frame_ns, mean, covered_ns, plain), spans
+    return FrameTable(labels, gpus, start_ns, start_ns + playing.plan.frame_ns, mean, covered_ns), spans
 
 
 def total(intervals: Sequence[Interval], quantity: str) -> Rate | None:

@@ -169,19 +169,6 @@ def test_lines_where_there_is_no_terminal_and_tables_at_the_end(server: Running,
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_metric_that_is_no_ratio_is_no_percent(server: Running, tmp_path: Path) -> None:
-    source = script(tmp_path, pattern=[{"ms": 1000, "tensor": 0.5, "launches": 20_000}])
-    words = ("attach", server.url, "--source", source, *QUICK, "--metric", "tensor", "--metric", "launches")
-    ended = cufall(*words, "--duration-sec", "3", "--svg", str(tmp_path / "plot.svg"))
-    assert "tensor 50% launches 20000/s" in ended.stdout
-    assert re.search(r"^unsure .* 50% +20000/s$", ended.stdout, re.MULTILINE)
-    assert "launches/s<" in (tmp_path / "plot.svg").read_text()
-    with Terminal(command(*words), 100, 24) as terminal:
-        terminal.until(lambda text: re.search(r"^g0  tensor   50% █{6} +launches 20000/s +$", text, re.MULTILINE))
-        terminal.press("q")
-        assert terminal.ends() == 0
-
-
 def test_a_terminal_shows_servers_and_their_gpus(server: Running, tmp_path: Path) -> None:
     source = script(tmp_path, gpus=2)
     with Terminal(command("attach", server.url, "--source", source, *QUICK), 100, 24) as terminal:

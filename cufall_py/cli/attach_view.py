@@ -35,10 +35,10 @@ class Lines:
         self._last_ns = [0] * len(attachment.servers)
 
     def tick(self) -> None:
-        from cufall_py.views.served import line, shown_as
+        from cufall_py.views.served import line, percent
         from cufall_py.views.waterfall import clock
 
-        latest, plain = self._attachment.latest(), _plain(self._attachment)
+        latest = self._attachment.latest()
         for k, now in enumerate(latest.servers):
             if not now.reading or now.reading.when.at_ns == self._last_ns[k]:
                 continue
@@ -47,7 +47,7 @@ class Lines:
             words.append(line(now.reading, now.interval))
             for label, values in zip(*_gpus(self._attachment, k, latest.frame), strict=True):
                 shown = zip(_metrics(self._attachment), values, strict=True)
-                words.append(f"{label} " + " ".join(f"{name} {shown_as(plain, name)(value)}" for name, value in shown))
+                words.append(f"{label} " + " ".join(f"{name} {percent(value)}" for name, value in shown))
             with writing(STDOUT):
                 print("  ".join(words), flush=True)
 
@@ -98,8 +98,7 @@ class AttachScreen:
 
         latest = self._attachment.latest()
         blocks = [self._block(k, now, latest.frame) for k, now in enumerate(latest.servers)]
-        plain = _plain(self._attachment)
-        scene = Scene("attached", _metrics(self._attachment), blocks, self._aside.newest, plain)
+        scene = Scene("attached", _metrics(self._attachment), blocks, self._aside.newest)
         return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
 
     def _block(self, k: int, now: Now, frame: Frame | None) -> Block:
@@ -112,11 +111,6 @@ class AttachScreen:
 
 def _metrics(attachment: Attachment) -> list[str]:
     return [metric.label for metric in attachment.opened[0].metrics.metrics]
-
-
-def _plain(attachment: Attachment) -> dict[str, str]:
-    """The unit of each metric that is no ratio."""
-    return {metric.label: metric.unit for metric in attachment.opened[0].metrics.metrics if metric.plain}
 
 
 def _gpus(attachment: Attachment, server: int, frame: Frame | None) -> tuple[list[str], list[list[float]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from cufall_py.analysis.concurrency import Mean, Row
 from cufall_py.analysis.phases import PHASES
@@ -81,7 +81,7 @@ def _row(one: Served, row: Row) -> list[str]:
         str(frames),
         *tokens,
         _mean(row.tpot_s, lambda seconds: f"{1000 * seconds:.3g}"),
-        *(_mean(row.metrics[label], shown_as(one.plain, label)) for label in one.labels),
+        *(_mean(row.metrics[label], percent) for label in one.labels),
     ]
 
 
@@ -97,10 +97,7 @@ def by_phase(one: Served) -> Table:
             phase,
             f"{one.phase_s[phase]:.1f}",
             share_text(one.phase_s[phase] / whole) if whole else MISSING,
-            *(
-                shown_as(one.plain, label)(value)
-                for label, value in zip(one.labels, one.phase_means[phase].tolist(), strict=True)
-            ),
+            *(percent(value) for value in one.phase_means[phase].tolist()),
         ]
         for phase in PHASES
     ]
@@ -166,13 +163,6 @@ def _mean(mean: Mean, shown: Callable[[float], str]) -> str:
 
 def number(value: float) -> str:
     return MISSING if not math.isfinite(value) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def shown_as(plain: Mapping[str, str], metric: str) -> Callable[[float], str]:
-    """How a metric's value is written: a percent, or, where it is no ratio, a number with its unit."""
-    if metric not in plain:
-        return percent
-    return lambda value: number(value) + plain[metric] * math.isfinite(value)
 
 
 def percent(value: float) -> str:

@@ -37,16 +37,9 @@ def _panels(one: Served) -> list[tuple[str, list[Mean]]]:
     panels = [
         ("generation tokens/s", [row.generation_tokens_per_s for row in one.rows]),
         ("inter-token latency, ms", [_times(row.tpot_s, 1000) for row in one.rows]),
-        *(_metric(one, label) for label in one.labels),
+        *((f"{label}, %", [_times(row.metrics[label], 100) for row in one.rows]) for label in one.labels),
     ]
     return [(name, means) for name, means in panels if any(math.isfinite(mean.value) for mean in means)]
-
-
-def _metric(one: Served, label: str) -> tuple[str, list[Mean]]:
-    means = [row.metrics[label] for row in one.rows]
-    if label in one.plain:
-        return f"{label}{one.plain[label]}", means
-    return f"{label}, %", [_times(mean, 100) for mean in means]
 
 
 def _times(mean: Mean, factor: float) -> Mean:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from .served import shown_as
+from .served import percent
 from .styled import RAMP, Line, fitted
 
 FOOTER = "q quit"
@@ -30,7 +30,6 @@ class Scene:
     metrics: Sequence[str]
     blocks: Sequence[Block]
     message: str = ""
-    plain: Mapping[str, str] = field(default_factory=dict)
 
 
 def screen(scene: Scene, columns: int, lines: int, ascii_only: bool = False) -> list[Line]:
@@ -38,20 +37,19 @@ def screen(scene: Scene, columns: int, lines: int, ascii_only: bool = False) -> 
     below: list[Line] = [[(scene.message, "warn")]] * (bool(scene.message) and lines >= 6)
     below += [[(FOOTER, "dim")]] * (lines >= 4)
     room = max(lines - 1 - len(below), 0)
-    body = [line for block in scene.blocks for line in _block(block, scene)]
+    body = [line for block in scene.blocks for line in _block(block, scene.metrics)]
     if len(body) > room:
         body = [*body[: max(room - 1, 0)], [(f"{len(body) - room + 1} more lines", "dim")]]
     body += [[]] * (room - len(body))
     return [fitted(line, columns, ascii_only) for line in [[(scene.title, "bold")], *body, *below]][:lines]
 
 
-def _block(block: Block, scene: Scene) -> list[Line]:
+def _block(block: Block, metrics: Sequence[str]) -> list[Line]:
     rows: list[Line] = [[], [(block.title, "bold")], [(block.line, "")]]
     for gpu, values in zip(block.gpus, block.values, strict=True):
         row: Line = [(f"{gpu} ", "bold")]
-        for name, value in zip(scene.metrics, values, strict=True):
-            row += [(f" {name} {shown_as(scene.plain, name)(value):>5} ", "")]
-            row += [] if name in scene.plain else [bar(value)]
+        for name, value in zip(metrics, values, strict=True):
+            row += [(f" {name} {percent(value):>5} ", ""), bar(value)]
         rows.append(row)
     return rows
 
