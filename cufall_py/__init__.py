@@ -23,16 +23,19 @@ __all__ = [
     "Wanted",
     "__version__",
     "attach",
+    "attach_gpus",
+    "log_to",
     "mark",
     "mark_begin",
     "mark_end",
 ]
 
 if TYPE_CHECKING:
-    from .attaching import attach
+    from .attaching import attach, attach_gpus
     from .attachment import Attachment
     from .background import BackgroundSession
     from .errors import CufallError
+    from .feeding import log_to
     from .frames import Frame
     from .marks import mark, mark_begin, mark_end
     from .part import Part
@@ -56,6 +59,8 @@ _HOMES = {
     "Session": "session",
     "Wanted": "resolve",
     "attach": "attaching",
+    "attach_gpus": "attaching",
+    "log_to": "feeding",
     "mark": "marks",
     "mark_begin": "marks",
     "mark_end": "marks",

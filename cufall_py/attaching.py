@@ -1,4 +1,4 @@
-"""Attaching to inference servers from a program: which they are, which GPUs they use, and both sampled and scraped."""
+"""Attaching from a program: to inference servers with the GPUs that they use, or to GPUs alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from pathlib import Path
 from . import server_gpus
 from .attachment import METRICS, Attachment
 from .engines.servers import Server, servers
+from .errors import UsageError
 from .plan import Plan
+from .requirements import ROLES
 from .resolve import Wanted
 from .saying import Say
 
 SAMPLE_US = 10_000
 SCRIPT = "script:"
+SHARED = (
+    "which server uses which of these GPUs is not known, so that beside each stand those that are no other's; name "
+    "them, as in --as decode=URL --group decode=4-7"
+)
 
 
 def attach(
@@ -27,6 +33,7 @@ def attach(
     frame_us: int = 100_000,
     sample_us: int = SAMPLE_US,
     source: str = "auto",
+    groups: Mapping[str, Sequence[int]] = {},
     key: str = "",
     record: str | Path = "",
     say: Say = lambda line: None,
@@ -34,15 +41,38 @@ def attach(
     """Attach to inference servers: at these addresses, of a process, on a port, or all that listen on this machine.
 
     `devices`: their GPUs, as `--devices` has them; empty: those on which NVML lists processes of the servers. `roles`:
-    URL to prefill or decode. `key`: the API key that clients send. All else as the options of `cufall attach`.
+    URL to prefill or decode; `groups`: CUDA ordinals of the GPUs of the servers with such a role. `key`: the API key
+    that clients send. All else as the options of `cufall attach`.
 
     Raises UsageError, and CufallError where no server or none of its GPUs is found.
     """
-    wanted = Wanted((metrics,) if isinstance(metrics, str) else tuple(metrics))
-    plan = Plan(wanted=wanted, frame_us=frame_us, sample_us=min(sample_us, frame_us), source=source)
+    plan = _plan(metrics, frame_us, sample_us, source)
     found = servers(urls, pid, port, roles)
-    gpus, plan = with_gpus(found, devices, plan, say)
+    gpus, plan = with_gpus(found, devices, plan, say, groups=groups)
     return Attachment(found, plan, gpus=gpus, key=key, record=record, say=say)
+
+
+def attach_gpus(
+    devices: str = "all",
+    *,
+    metrics: Sequence[str] = METRICS,
+    frame_us: int = 100_000,
+    sample_us: int = SAMPLE_US,
+    source: str = "auto",
+    record: str | Path = "",
+    say: Say = lambda line: None,
+) -> Attachment:
+    """Attach to GPUs, as `--devices` has them, beside no server: in a training loop or a benchmark.
+
+    All else as `attach`. Raises UsageError for what cannot be, SourceError when no selected GPU can be sampled.
+    """
+    plan = replace(_plan(metrics, frame_us, sample_us, source), devices=devices)
+    return Attachment([], plan, record=record, say=say)
+
+
+def _plan(metrics: Sequence[str], frame_us: int, sample_us: int, source: str) -> Plan:
+    wanted = Wanted((metrics,) if isinstance(metrics, str) else tuple(metrics))
+    return Plan(wanted=wanted, frame_us=frame_us, sample_us=min(sample_us, frame_us), source=source)
 
 
 def with_gpus(
@@ -51,13 +81,28 @@ def with_gpus(
     plan: Plan,
     say: Say = lambda line: None,
     users: Callable[[], server_gpus.Users] = server_gpus.users,
+    groups: Mapping[str, Sequence[int]] = {},
 ) -> tuple[list[list[str]], Plan]:
-    """The UUIDs of each server's GPUs, empty where they are named by `devices` alone, and the plan that samples them.
+    """Each server's GPUs, by UUID or CUDA ordinal, empty where they are named by `devices` alone, and the plan that
+    samples them. `groups`: the ordinals of those of the servers with a role.
 
-    Scripted GPUs have no processes: all of them are meant. Raises CufallError where a server's are not known.
+    Scripted GPUs have no processes: all of them are meant. Raises CufallError where a server's are not known,
+    UsageError for a role in `groups` that none has.
     """
+    _check_roles(found, groups)
+    named = [[str(gpu) for gpu in groups.get(server.role, ())] for server in found]
     if devices or plan.source.startswith(SCRIPT):
-        return [[] for _ in found], replace(plan, devices=devices or "all")
-    gpus = server_gpus.gpus_of(found, say, users)
-    every = dict.fromkeys(uuid for own in gpus for uuid in own)
+        if len(found) > 1 and not all(named):
+            say(SHARED)
+        return named, replace(plan, devices=devices or "all")
+    others = [server for server, own in zip(found, named, strict=True) if not own]
+    listed = iter(server_gpus.gpus_of(others, say, users) if others else ())
+    gpus = [own or next(listed) for own in named]
+    every = dict.fromkeys(gpu for own in gpus for gpu in own)
     return gpus, replace(plan, devices=",".join(every))
+
+
+def _check_roles(found: Sequence[Server], groups: Mapping[str, Sequence[int]]) -> None:
+    for role in ROLES:
+        if role in groups and not any(server.role == role for server in found):
+            raise UsageError(f"--group {role}: no server has this role; --as {role}=URL names one")

@@ -28,7 +28,9 @@ from .engines.scraper import Scraper
 from .engines.servers import Server
 from .errors import CufallError, UsageError
 from .frames import Frame
+from .measured import Measured, statistics
 from .plan import Plan
+from .recording_reader import Recording
 from .saying import Say
 from .scratch import folder
 from .sources import Opened
@@ -41,10 +43,12 @@ if TYPE_CHECKING:
     from .analysis.verdict_windows import WindowVerdict
     from .judgements import Judgement
     from .report import Report
-    from .served import Served
+    from .served import Log, Served
 
 METRICS = ("tensor", "sm", "dram")
 MOST_SAID = 1000
+RECENT = 600
+"""Intervals between scrapes of a server that are kept in memory, ten minutes of them."""
 
 Aio = Callable[..., Any]
 
@@ -67,11 +71,12 @@ class Latest:
 
 
 class Attachment:
-    """Samples the GPUs of servers and scrapes their metrics until closed. Use as a context manager, from any thread.
+    """Samples the GPUs of servers and scrapes their metrics until closed; without servers it samples what GPUs the plan
+    has. Use as a context manager, from any thread.
 
-    `gpus`: the UUIDs of each server's GPUs, empty for those that no other has. `say`, called from a thread of this,
-    gets each line a person should read; `said` has the newest. `record`: the recording, which is written over; without
-    one it is in the temporary folder until this is forgotten.
+    `gpus`: each server's GPUs, by UUID or CUDA ordinal, empty for those that no other has. `say`, called from a thread
+    of this, gets each line a person should read; `said` has the newest. `record`: the recording, which is written over;
+    without one it is in the temporary folder until this is forgotten.
 
     Raises as BackgroundSession does.
     """
@@ -92,6 +97,7 @@ class Attachment:
         self._scrapers = [Scraper(server.address, key) for server in to]
         self._rates = [Rates() for _ in to]
         self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
+        self._recent = [deque[Interval](maxlen=RECENT) for _ in to]
         self._newest: Frame | None = None
         self._marks: SimpleQueue[Mark] = SimpleQueue()
         self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
@@ -108,10 +114,17 @@ class Attachment:
 
     def gpus_of(self, server: int) -> tuple[Opened, ...]:
         """The GPUs of the server at this position: those named for it, or those that are no other's."""
-        named = [uuid for own in self._gpus for uuid in own]
-        own = self._gpus[server]
-        chosen = [o for o in self.opened if (o.device.uuid in own if own else o.device.uuid not in named)]
+        named, own = {gpu for own in self._gpus for gpu in own}, {*self._gpus[server]}
+        words = [{o.device.uuid, str(o.device.ordinal)} for o in self.opened]
+        chosen = [o for o, of in zip(self.opened, words, strict=True) if (of & own if own else not of & named)]
         return tuple(chosen or self.opened)
+
+    def logs(self) -> list[Log]:
+        """The servers as they were given, before they said anything."""
+        from .served import Log
+
+        gpus = [tuple(o.device.ordinal for o in self.gpus_of(k)) for k in range(len(self.servers))]
+        return [Log(server.url, server.role, own) for server, own in zip(self.servers, gpus, strict=True)]
 
     def region(self, name: str, text: str = "") -> Region:
         """Name the time within, also with `async with`. May nest and repeat, and be used from many threads.
@@ -121,6 +134,10 @@ class Attachment:
         if not name.strip():
             raise UsageError("a region needs a name")
         return Region(self._put, name, text)
+
+    def mark(self, kind: str, at_ns: int, **fields: str) -> None:
+        """Have an event written to the recording that happened then (Unix epoch)."""
+        self._marks.put((kind, at_ns, fields))
 
     def latest(self) -> Latest:
         """What came last of all, nothing once nothing more comes; never waits."""
@@ -135,6 +152,17 @@ class Attachment:
             self._waiting.add(frames)
         return frames
 
+    def measure(self, name: str) -> Measured:
+        """Begin to measure a stretch of time that is no region, until its `end`. Raises what ended this, if it has."""
+        assert self._session
+        return self._session.measure(name)
+
+    def intervals(self, server: int, after_ns: int = 0) -> list[Interval]:
+        """Of the server at this position, what lies between two scrapes, the later one after this time of the
+        monotonic clock; of the last RECENT."""
+        with self._came:
+            return [interval for interval in self._recent[server] if interval.after.monotonic_ns > after_ns]
+
     def summary(self, region: str = "", metric: str = METRICS[0], gpu: int | None = None) -> Statistics:
         """The statistics of a metric over a region, or all: of the GPU with this CUDA ordinal, or of all together.
 
@@ -144,10 +172,7 @@ class Attachment:
         scope = summary.scope(region)
         if scope is None:
             raise UsageError(f"no region {region}; there are {_listed(s.name for s in summary.scopes if s.name)}")
-        if metric not in summary.metrics:
-            raise UsageError(f"{metric} is not sampled here; there are {_listed(summary.metrics)}")
-        row = scope.rows[self._position(gpu)] if gpu is not None else scope.group or scope.rows[0]
-        return row.metrics[summary.metrics.index(metric)]
+        return statistics(summary, scope, metric, gpu)
 
     def verdict(self, region: str = "", gpu: int | None = None) -> WindowVerdict:
         """What a GPU (by CUDA ordinal; None: the first) was bound by in a region, or all. Raises UsageError."""
@@ -187,16 +212,29 @@ class Attachment:
         return table(self.path)
 
     def save(self, path: str | Path, force: bool = False) -> None:
-        """Copy the recording, as it is now. Raises CufallError if that cannot be, or is there without `force`."""
+        """Copy the recording, as it is now and whole. Raises CufallError if that cannot be, or is there without
+        `force`."""
         if self.path.exists() and Path(path).exists() and self.path.samefile(path):
             raise CufallError(f"{path} is the recording itself")
         if Path(path).exists() and not force:
             raise CufallError(f"{path} is there already; force=True overwrites it")
         self.flush()
+        if self._open():
+            return self._copy(path)
         try:
             shutil.copyfile(self.path, path)
         except OSError as error:
             raise CufallError(f"{path} cannot be written: {error.strerror or error}") from None
+
+    def _copy(self, path: str | Path) -> None:
+        """Of what has no end yet: with one, so that it is not taken for a recording that was cut."""
+        from .playback import Playback
+
+        plan = Recording(self.path).plan
+        with Playback(self.path, Plan(wanted=plan.wanted, frame_us=plan.frame_us)) as playing:
+            playing.record(path, force=True)
+            for _ in playing.frames():
+                pass
 
     @property
     def aio(self) -> Aio:
@@ -258,9 +296,10 @@ class Attachment:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def _repr_html_(self) -> str:
+        from .views.notebook import overview
         from .views.served import as_html
 
-        return as_html(self.served())
+        return "".join((overview(self.report().summary), *as_html(self.served())))
 
     def _is_owner(self) -> bool:
         """Whether this is the process that attached, and no copy that it forked."""
@@ -285,9 +324,8 @@ class Attachment:
         return Now(self.servers[k], *(taken or (None, None)))
 
     def _write_servers(self, session: BackgroundSession) -> None:
-        for k, server in enumerate(self.servers):
-            gpus = [opened.device.ordinal for opened in self.gpus_of(k)]
-            session.mark(SERVER, time.time_ns(), server=k, url=server.url, role=server.role, gpus=gpus)
+        for k, server in enumerate(self.logs()):
+            session.mark(SERVER, time.time_ns(), server=k, url=server.url, role=server.role, gpus=list(server.gpus))
 
     def _tell(self, line: str) -> None:
         self.said.append(line)
@@ -319,6 +357,9 @@ class Attachment:
         self._session.mark(ENGINE, reading.when.at_ns, server=k, **fields(reading))
         interval = self._rates[k].add(reading)
         self._taken[k] = reading, interval
+        if interval:
+            with self._came:
+                self._recent[k].append(interval)
         for note in interval.notes if interval else ():
             if (line := f"{self.servers[k].url}: {note}") not in self.said:
                 self._tell(line)

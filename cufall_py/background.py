@@ -69,18 +69,23 @@ class BackgroundSession:
         session = self._check()
         if not name.strip():
             raise UsageError("a region needs a name")
-        with self._lock:
-            begin_ns = time.time_ns()
-            wait_s = WAIT_S + 2 * self._plan.decode_ns / 1e9
-            measured = Measured(name, session.opened, begin_ns, lambda gpu: session.gpus[gpu].live, wait_s)
-            self._measured.append(measured)
-        session.mark(REGION_BEGIN, begin_ns, name=name, text=text)
+        measured = self.measure(name)
+        session.mark(REGION_BEGIN, measured.begin_ns, name=name, text=text)
         try:
             yield measured
         finally:
             end_ns = time.time_ns()
             measured.end(end_ns)
             session.mark(REGION_END, end_ns, name=name)
+
+    def measure(self, name: str) -> Measured:
+        """Begin to measure a stretch of time that is no region of a recording, until its `end`; raises as `region`."""
+        session = self._check()
+        wait_s = WAIT_S + 2 * self._plan.decode_ns / 1e9
+        with self._lock:
+            measured = Measured(name, session.opened, time.time_ns(), lambda gpu: session.gpus[gpu].live, wait_s)
+            self._measured.append(measured)
+        return measured
 
     @property
     def opened(self) -> list[Opened]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from queue import SimpleQueue
 
 from .metrics import MetricSet
-from .outline import REGION_BEGIN, REGION_END, Event, Region, forward
+from .outline import OTHER_TURNS, REGION_BEGIN, REGION_END, Event, Region, forward
 from .recorded_metrics import Picker
 from .recording import RecordingWriter
 from .recording_reader import Rows
@@ -18,6 +18,8 @@ from .spans import Span, common
 
 NOT_COPIED = ("start", "end", "cost", REGION_BEGIN, REGION_END)
 """What is of the recording as a whole, and regions, which are cut to what is played."""
+LASTING = ("server",)
+"""Servers (engines/events.py): told once, from then on; told at the begin of what is played, if it was before."""
 
 
 class Copy:
@@ -66,7 +68,7 @@ class Copy:
             while self._waiting:
                 self._write(*self._waiting.popleft(), end_ns)
         finally:
-            self._writer.close()
+            self._writer.close(start_ns=end_ns)  # where regions that are open end, too
 
     def _write_regions(self, end_ns: int) -> None:
         while self._regions and self._regions[0].start_ns <= end_ns:
@@ -80,6 +82,12 @@ class Copy:
             self._write_rows(gpu, item, end_ns)
         elif item.kind == "reasons" and item.start_ns < self._spans[0][0]:
             self._reasons[gpu] = replace(item, start_ns=self._spans[0][0], end_ns=self._spans[0][0])
+        elif item.kind == OTHER_TURNS:
+            for start_ns, end_ns in common([(item.start_ns, item.end_ns)], self._spans):
+                self._write_event(gpu, replace(item, start_ns=start_ns, end_ns=end_ns))
+        elif item.kind in LASTING:
+            at_ns = max(item.start_ns, self._spans[0][0])
+            self._write_event(gpu, replace(item, start_ns=at_ns, end_ns=at_ns))
         elif item.kind not in NOT_COPIED and _lies_in(item, self._spans, end_ns):
             self._write_event(gpu, item)
 

@@ -14,8 +14,8 @@ from .requirements import OF_TIME, OPERATORS, QUANTITIES, STATISTICS, VERDICT, R
 
 LEAST_SAMPLES = 20
 """With fewer samples wholly inside, nothing is judged."""
-DEFAULT_REGION = "command"
-"""Judged where no region is named, if the recording has it."""
+DEFAULT_REGIONS = ("command", "duration")
+"""Judged where no region is named: the first of these that the recording has, else everything."""
 HELD, MISSED, NOT_MEASURABLE = "held", "missed", "not measurable"
 
 
@@ -50,6 +50,9 @@ def check(requirement: Requirement, ordinals: Collection[int], metrics: Sequence
     if requirement.of_server:
         at = requirement.text.find("running") if requirement.running else 0
         raise pointed(requirement.text, at, "this needs an inference server's own figures; cufall attach records them")
+    if requirement.role:
+        told = f"no group {requirement.role}; --group names one, and cufall attach knows its servers"
+        raise pointed(requirement.text, requirement.text.find("group"), told)
     check_gpus(requirement, ordinals, metrics)
 
 
@@ -98,7 +101,7 @@ def exit_code(judgements: Sequence[Judgement]) -> int:
 def _scope(requirement: Requirement, summary: Summary) -> Scope | None:
     if requirement.region is not None:
         return summary.scope(requirement.region) if requirement.region != WHOLE else None
-    return summary.scope(DEFAULT_REGION) or summary.scope(WHOLE)
+    return next(filter(None, map(summary.scope, (*DEFAULT_REGIONS, WHOLE))), None)
 
 
 def _judged(

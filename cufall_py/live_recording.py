@@ -12,6 +12,7 @@ from .keep import Keep
 from .plan import Plan
 from .readings import Reading
 from .recording import RecordingWriter
+from .rotation import Turn
 from .samples import Samples, Tally
 from .saying import Say
 from .self_cost import Cost
@@ -24,8 +25,17 @@ class LiveRecording:
     All but `mark` is called by whoever takes the frames.
     """
 
-    def __init__(self, path: str | Path, opened: list[Opened], plan: Plan, force: bool, keep: Keep, say: Say) -> None:
-        self._writer = RecordingWriter(path, opened, plan, force=force, keep=keep, say=say)
+    def __init__(
+        self,
+        path: str | Path,
+        opened: list[Opened],
+        plan: Plan,
+        force: bool,
+        keep: Keep,
+        say: Say,
+        turn: Turn | None = None,
+    ) -> None:
+        self._writer = RecordingWriter(path, opened, plan, force=force, keep=keep, turn=turn, say=say)
         self._marks = SimpleQueue[tuple[str, int, dict[str, Any]]]()
 
     def mark(self, kind: str, at_ns: int, **fields: Any) -> None:
@@ -47,6 +57,10 @@ class LiveRecording:
         """To be called every second or so: what has come gets to the disk."""
         self._write_marks()
         self._writer.tick()
+
+    def pause(self) -> None:
+        """Others of a rotation have their turn from now on, until a sample comes."""
+        self._writer.pause()
 
     def flush(self) -> None:
         """Write all that has come."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from .analysis.statistics import Statistics
-from .analysis.summary import WHOLE, Subject, Summarizer, Summary
+from .analysis.summary import WHOLE, Scope, Subject, Summarizer, Summary
 from .errors import CufallError, UsageError
 from .judgements import Judgement, check, judge
 from .metrics import MetricSet
@@ -31,7 +32,7 @@ class Measured:
     def __init__(
         self, name: str, opened: Sequence[Opened], begin_ns: int, live: Callable[[int], bool], wait_s: float
     ) -> None:
-        self.name, self._begin_ns, self._end_ns = name, begin_ns, 0
+        self.name, self.begin_ns, self._end_ns = name, begin_ns, 0
         self._subjects = [Subject(o.device.ordinal, o.device.name, o.metrics) for o in opened]
         span = (begin_ns, FOREVER_NS)
         self._summarizer = Summarizer(self._subjects, part=[span], recorded=(begin_ns, begin_ns))
@@ -87,14 +88,7 @@ class Measured:
         Raises UsageError for what was not sampled, CufallError while it goes on.
         """
         found = self.all()
-        if metric not in found.metrics:
-            raise UsageError(f"{metric} is not sampled here; there are {', '.join(found.metrics)}")
-        scope = found.scopes[0]
-        of = dict(zip((subject.ordinal for subject in found.subjects), scope.rows, strict=True))
-        row = of.get(gpu) if gpu is not None else scope.group or scope.rows[0]
-        if row is None:
-            raise UsageError(f"no GPU {gpu} is sampled here; there are {', '.join(map(str, of))}")
-        return row.metrics[found.metrics.index(metric)]
+        return statistics(found, found.scopes[0], metric, gpu)
 
     def require(self, *texts: str) -> list[Judgement]:
         """Each requirement (docs/report.md), judged on each GPU that it selects. Raises as `judge`, and UsageError for
@@ -110,9 +104,29 @@ class Measured:
         check(requirement, ordinals, self._subjects[0].metrics.metrics)
         return judge(requirement, _named(self.all(), self.name), {requirement.metric: NOT_SAMPLED})
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: a row a GPU."""
+        from .views.notebook import overview
+
+        return overview(self.all(), self.name) if self._end_ns else f"{html.escape(self.name)} is still being measured"
+
 
 def _named(summary: Summary, name: str) -> Summary:
     """With the scope of everything also under this name."""
     whole = summary.scope(WHOLE)
     assert whole
     return replace(summary, scopes=(*summary.scopes, replace(whole, name=name)))
+
+
+def statistics(summary: Summary, scope: Scope, metric: str, gpu: int | None) -> Statistics:
+    """Of a metric in one of the summary's scopes, of the GPU with this CUDA ordinal or of all together.
+
+    Raises UsageError for what was not sampled.
+    """
+    if metric not in summary.metrics:
+        raise UsageError(f"{metric} is not sampled here; there are {', '.join(summary.metrics)}")
+    of = dict(zip((subject.ordinal for subject in summary.subjects), scope.rows, strict=True))
+    row = of.get(gpu) if gpu is not None else scope.group or scope.rows[0]
+    if row is None:
+        raise UsageError(f"no GPU {gpu} is sampled here; there are {', '.join(map(str, of))}")
+    return row.metrics[summary.metrics.index(metric)]

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .presets import TIME as TIME  # also found here
+
 Floats = NDArray[np.float64]
-TIME = "time"
-"""As an elapsed counter: the sample's own nanoseconds."""
 INFINITE = float("inf")
 SATURATED = float(2**32 - 1)
 """A 32-bit hardware counter that ran into its end."""
@@ -59,6 +59,11 @@ class Metric:
             return top if self.peak == 1 else f"{top}/{self.peak:g}"
         peak = "" if self.peak == 1 else f"{self.peak:g}*"
         return f"{'(' + top + ')' if len(self.counters) > 1 else top}/({peak}{self.elapsed})"
+
+    @property
+    def shown_in(self) -> str:
+        """What a person reads its values in: `%`, `/s`, or empty for a plain quotient."""
+        return self.unit if self.plain else "%"
 
     @property
     def absent(self) -> bool:

@@ -17,6 +17,8 @@ from .spans import Span, union
 
 REGION_BEGIN, REGION_END = "region_begin", "region_end"
 """Events of a region: at its begin with `name` and `text`, at its end with `name`."""
+OTHER_TURNS = "other_turns"
+"""Event of a GPU: then others of a rotation's sets had their turn, or none while they changed (rotation.py)."""
 PERIODS_APART = 1.5
 """Samples are of another period if they are so many times as long, or as short."""
 FEW = 16
@@ -59,7 +61,8 @@ class Outline:
     """`counts` and `periods_ns` are of each GPU: its samples, and their median length (NaN without any). `periods`
     (gpus): from when on samples had which length; more than one in a recording that was thinned.
 
-    `spans` are the stretches in which anything was recorded, `regions` each name's times, oldest first.
+    `spans` are the stretches in which anything was recorded, or others of a rotation's sets had their turn; `regions`
+    each name's times, oldest first.
     """
 
     counts: list[int]
@@ -86,9 +89,11 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
     newest, marks, last_ns = [0] * gpus, list[Event](), 0
     for item in items:
         if isinstance(item, Event):
-            last_ns = max(last_ns, item.end_ns)
+            last_ns = max(last_ns, item.end_ns) if item.kind != "start" else last_ns  # of a copy, later than all in it
             marks += [item] if item.kind in (REGION_BEGIN, REGION_END) else []
             out.gaps += [item] if item.kind == "gap" else []
+            if item.kind == OTHER_TURNS:
+                out.spans = union([*out.spans, (item.start_ns, item.end_ns)], LONGEST_HOLE_NS)
             continue
         ahead = forward(item.start_ns, item.end_ns, newest[item.gpu])
         start, end = item.start_ns[ahead], item.end_ns[ahead]

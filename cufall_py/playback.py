@@ -8,14 +8,12 @@ that counts by its share; where it does within a frame, the frame is covered in 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,20 +25,22 @@ from .frames import Frame
 from .keep import parse, told
 from .metrics import INFINITE
 from .notes import pair_note, rest_lost
-from .outline import Event, Region
+from .outline import Event
 from .pace import AS_FAST_AS_IT_GOES, Pace
 from .part import Part
 from .plan import Plan, checked, whole_frames, with_longer_frames
+from .played import Clock, Gaps, Readings, cues_of
 from .readings import Reading
 from .recorded_metrics import Picker, Recorded, metrics_of
 from .recording import RecordingWriter
 from .recording_reader import Recording, Rows
 from .resolve import chip_note
+from .rotation import Turn
 from .samples import Samples
 from .saying import Say
 from .sources import Opened
 from .span_frames import SpanFramer
-from .spans import Span, common, rounded_out
+from .spans import common, rounded_out
 
 MOST_SILENT_S = 1.0
 """How much may have been played at the end without a GPU, before that is said."""
@@ -75,6 +75,8 @@ class Playback:
         """What is played of each GPU."""
         self.plan = with_longer_frames(self.plan, max(opened.sample_ns for opened in self.opened), say)
         self.outline = self._recording.outline()
+        if self.turn:
+            say(self.turn.line)
         self._say_longest()
         self._spans = part.spans(self.outline)
         self._gpus = {position: k for k, position in enumerate(self._positions)}
@@ -83,14 +85,19 @@ class Playback:
             for position, opened in zip(self._positions, self.opened, strict=True)
         ]
         self._pairs_to_explain = bool(plan.wanted.denominator)
-        self._gaps = _Gaps(self.outline.gaps, self._positions)
+        self._gaps = Gaps(self.outline.gaps, self._positions)
         self._got, self._played_ns = np.zeros(len(self.opened), np.int64), 0
         self._covered_ns, self._silent_ns = np.zeros(len(self.opened)), np.zeros(len(self.opened))
-        self._readings: list[_Readings] = []
+        self._readings: list[Readings] = []
         self._tick: Callable[[], None] | None = None
         self._copy: Copy | None = None
-        self._clock = _Clock(self._pace.speed)
+        self._clock = Clock(self._pace.speed)
         self._frames = self._all_frames()
+
+    @property
+    def turn(self) -> Turn | None:
+        """Which set of a rotation was recorded, None for one of none."""
+        return self._recording.turn
 
     @property
     def length_s(self) -> float:
@@ -124,9 +131,14 @@ class Playback:
             live=False,
             keep=parse(keep) if keep else (),
             of_thinned=self._recording.keep,
+            turn=self.turn,
             say=self._say,
         )
         self._copy = Copy(writer, [o.metrics for o in opened], pickers, self._spans, self.outline.regions)
+
+    def paths(self, path: Path) -> list[Path]:
+        """Where `record` writes, told this path."""
+        return [path]
 
     @property
     def recordable(self) -> list[Opened]:
@@ -158,6 +170,7 @@ class Playback:
     def summary(self) -> list[str]:
         """What was played, in a line for a person."""
         silent_s = {o.device.ordinal: s for k, o in enumerate(self.opened) if (s := self._silent_s(k))}
+        silent_s = {} if self.turn else silent_s  # then others had their turn
         lost = f"{self._gaps.samples} lost ({self._gaps.length_ns / 1e9:.3f} s){rest_lost(silent_s)}"
         return [f"{self._got.sum()} samples in {self._played_ns / 1e9:.1f} s of {self._path}, {lost}"]
 
@@ -219,8 +232,8 @@ class Playback:
 
     def _once(self) -> Iterator[Frame]:
         framer = self._framer()
-        cues = deque(_cues(self.outline.regions, self._spans))
-        self._readings = [_Readings() for _ in self.opened]
+        cues = deque(cues_of(self.outline.regions, self._spans))
+        self._readings = [Readings() for _ in self.opened]
         for frame in self._framed(framer):
             while cues and cues[0][0] < frame.end_ns:
                 self._say(cues.popleft()[1])
@@ -278,66 +291,3 @@ class Playback:
             readings.move_to(frame.end_ns)
         if self._copy:
             self._copy.until(frame.end_ns)
-
-
-class _Clock:
-    """The time of a recording that is being played: between two moments of it, as fast as `speed`."""
-
-    def __init__(self, speed: float) -> None:
-        self._speed, self._entered_ns, self._begin_ns, self._end_ns = speed, 0, 0, 0
-
-    def enter(self, begin_ns: int, end_ns: int) -> None:
-        """From now on what lies between these is played."""
-        self._entered_ns, self._begin_ns, self._end_ns = time.time_ns(), begin_ns, end_ns
-
-    def moment(self, at_ns: int) -> int:
-        return min(self._begin_ns + round((at_ns - self._entered_ns) * self._speed), self._end_ns)
-
-
-class _Gaps:
-    """What was lost in the frames that were played, as it was recorded."""
-
-    def __init__(self, events: Sequence[Event], positions: Collection[int]) -> None:
-        found = sorted(
-            (e.end_ns, int(e.fields.get("samples", 0)), e.end_ns - e.start_ns) for e in events if e.gpu in positions
-        )
-        self._ends_ns = [end_ns for end_ns, _, _ in found]
-        self._found, self.samples, self.length_ns = found, 0, 0
-
-    def count(self, frame: Frame) -> None:
-        """Add the gaps that end in a frame."""
-        first, last = (bisect_left(self._ends_ns, edge) for edge in (frame.start_ns, frame.end_ns))
-        self.samples += sum(samples for _, samples, _ in self._found[first:last])
-        self.length_ns += sum(length_ns for _, _, length_ns in self._found[first:last])
-
-
-class _Readings:
-    """NVML's readings of one GPU: `current` is what was known by the time that was moved to."""
-
-    def __init__(self) -> None:
-        self.current = self._newest = Reading()
-        self._to_come: deque[tuple[int, Reading]] = deque()
-
-    def add(self, item: Rows | Event) -> None:
-        if isinstance(item, Rows):
-            for row in item.steps():
-                read = {"sm_mhz": float(item.sm_mhz[row]), "power_w": float(item.power_w[row])}
-                self._come(int(item.samples.start_ns[row]), **read)
-        elif item.kind == "reasons":
-            self._come(item.start_ns, reasons=int(item.fields.get("bits", 0)))
-
-    def move_to(self, end_ns: int) -> None:
-        while self._to_come and self._to_come[0][0] < end_ns:
-            self.current = self._to_come.popleft()[1]
-
-    def _come(self, from_ns: int, **read: Any) -> None:
-        self._newest = replace(self._newest, **read)
-        self._to_come.append((from_ns, self._newest))
-
-
-def _cues(regions: dict[str, list[Region]], spans: list[Span]) -> list[tuple[int, str]]:
-    """When each region that tells what is seen in it begins to be played, and the line that tells it."""
-    seen = [(name, region) for name, times in regions.items() for region in times if region.text]
-    parts = [(common([(region.start_ns, region.end_ns)], spans), name, region) for name, region in seen]
-    cues = sorted((part[0][0], -region.end_ns, f"[{name}] {region.text}") for part, name, region in parts if part)
-    return [(start_ns, line) for start_ns, _, line in cues]

@@ -90,9 +90,10 @@ COMMON: Table = {
     "tensor.dmma": NO_SPLIT,
     "occupancy": one("sm__warps_active.avg", SM),
     "launches": NO_LAUNCHES,
+    "ctas": a_second("sm__ctas_launched.sum"),
 }
 SHORT_NAMES = tuple(COMMON)
-RATES = ("launches",)
+RATES = ("launches", "ctas")
 """Those that are so much a second, and no share of a peak."""
 MEANING = {
     "tensor": "cycles in which the tensor pipe was active",
@@ -115,6 +116,7 @@ MEANING = {
     "tensor.dmma": "tensor cycles of fp64 products",
     "occupancy": "warps resident, of the most an SM can hold",
     "launches": "kernels given to the engine, a second (no percent)",
+    "ctas": "thread blocks (CTAs) launched, a second (no percent)",
 }
 NVLINK: Table = {
     "nvlink.rx": one("nvlrx__bytes.sum", "nvlrx__cycles_elapsed.avg"),
@@ -139,6 +141,7 @@ GH100: Table = {
     "tensor.imma": one("sm__pipe_tensor_op_imma_cycles_active_realtime.avg", SM),
     "tensor.dmma": one("smsp__pipe_tensor_op_dmma_cycles_active_realtime.avg", SMSP),
     "occupancy": one("sm__warps_active_realtime.avg", SM),
+    "ctas": a_second("gr__ctas_launched_realtime.sum"),
     **c2c("CTC.TriageCompute.ctc__cycles_elapsed.avg"),
 }
 TCGEN05 = "SM 10.x may count its tensor work (tcgen05) elsewhere, and nobody has checked this chip"
@@ -194,6 +197,7 @@ VERIFIED: dict[str, tuple[str, ...]] = {
         "tensor.dmma",
         "occupancy",
         "launches",
+        "ctas",
     )
 }
 """By family: the short names that were checked on hardware."""

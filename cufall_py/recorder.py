@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 from .child import PASSED_ON, Child
 from .errors import CufallError
@@ -17,16 +17,30 @@ from .marks import Mark, MarksSocket, clear_stale
 from .outline import REGION_BEGIN, REGION_END
 from .saying import Say
 
-COMMAND = "command"
-"""The region in which a wrapped command ran."""
+COMMAND, DURATION = "command", "duration"
+"""The regions in which a wrapped command ran, and of a duration that was asked for."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TICK_S = 0.05
+
+
+class Frame(Protocol):
+    """A frame, of which only its time matters here (Unix epoch)."""
+
+    @property
+    def start_ns(self) -> int: ...
+
+    @property
+    def end_ns(self) -> int: ...
 
 
 class Recordable(Protocol):
     """What can be recorded: GPUs that are sampled (Session), or a part of a recording (Playback)."""
 
-    def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Any]:
+    @property
+    def length_s(self) -> float | None:
+        """From the first frame to the last; None where GPUs are sampled until somebody ends it."""
+
+    def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """As many as `duration_s` has, or to the end; `tick` is called many times a second while there is none."""
 
     def moment(self, at_ns: int) -> int:
@@ -97,6 +111,24 @@ class Signals:
                 self._leave(number)
 
 
+class Duration:
+    """Marks the time of the frames that were asked for, which is shorter than what is recorded: GPUs start one after
+    the other, and the first frame waits for all."""
+
+    def __init__(self, mark: Callable[..., None]) -> None:
+        self._mark, self._reached_ns = mark, 0
+
+    def take(self, frame: Frame) -> None:
+        if not self._reached_ns:
+            self._mark(REGION_BEGIN, frame.start_ns, name=DURATION, text="")
+        self._reached_ns = frame.end_ns
+
+    def end(self) -> None:
+        """With the frame that was taken last, if any was."""
+        if self._reached_ns:
+            self._mark(REGION_END, self._reached_ns, name=DURATION)
+
+
 class Recorder:
     """Takes the frames of a source that is being recorded, beside a command if one is wished for.
 
@@ -116,6 +148,8 @@ class Recorder:
         self._child: Child | None = None
         self._begin_ns = self._end_ns = 0
         self._in_region = False
+        timed = bool(wishes.duration_s) and not wishes.command and source.length_s is None
+        self._duration = Duration(source.mark) if timed else None
         self._marked = Counter[str]()
 
     def run(self) -> Outcome:
@@ -152,10 +186,15 @@ class Recorder:
 
     def _record(self) -> None:
         try:
-            for _ in self._source.frames(self._wishes.duration_s, self._tick):
+            for frame in self._source.frames(self._wishes.duration_s, self._tick):
+                if self._duration:
+                    self._duration.take(frame)
                 self._tick()
         except _Enough:
             pass
+        finally:
+            if self._duration:
+                self._duration.end()
 
     def _tick(self) -> None:
         """Raises _Enough when it is."""

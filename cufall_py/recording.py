@@ -6,10 +6,10 @@ thinned `<metric>.min` and `<metric>.max` float32 (of longer samples: the extrem
 `sm_mhz` and `power_w` float32 (the last NVML readings before), `event` string (JSON; null on data rows).
 
 What is known at the start is one JSON document in the schema's metadata, under METADATA_KEY; everything
-learnt later is an event row: `said` (a line for a person), `clock`, `gap`, `region_begin` and `region_end`
-(outline.py), `reasons` (NVML's clock event bits, where they change), and at the close `cost`. The first row
-is the event `start`, the last of a recording that was closed is `end`. Recording (recording_reader.py) reads
-it back.
+learnt later is an event row: `said` (a line for a person), `clock`, `gap`, `region_begin`, `region_end` and
+`other_turns` (outline.py), `reasons` (NVML's clock event bits, where they change), and at the close `cost`. The first
+row is the event `start`, the last of a recording that was closed is `end`. Recording (recording_reader.py) reads it
+back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from . import __version__
 from .arrow_file import BATCH_ROWS, ArrowFile, array, text_array
 from .gaps import gaps
 from .keep import Keep, check_periods, to_json
+from .outline import OTHER_TURNS
 from .plan import Plan
+from .rotation import Turn
 from .samples import Ints, Samples
 from .saying import Say
 from .sources import Opened
@@ -70,7 +72,8 @@ class RecordingWriter:
     samples are missing (event `gap`); leave them out where old samples are copied, which have theirs.
 
     With `keep` the file is thinned as it grows (kept_file.py), and `say` gets a line where that fails; `of_thinned` is
-    what the recording was kept by that the samples come from.
+    what the recording was kept by that the samples come from. `turn` says which set of a rotation this is; until the
+    first sample, and after each `pause`, what is missing is the others' (event `other_turns`) and no gap.
 
     Every method that can write raises CufallError when that fails; what was written before stays readable.
     So does the constructor, also when there is such a file already and no `force`; it raises UsageError for a `keep`
@@ -87,6 +90,7 @@ class RecordingWriter:
         live: bool = True,
         keep: Keep = (),
         of_thinned: Keep = (),
+        turn: Turn | None = None,
         say: Say = lambda line: None,
         now_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
@@ -103,11 +107,15 @@ class RecordingWriter:
         self._reasons = [0] * len(opened)
         self._now_ns, self._monotonic_ns = now_ns, monotonic_ns
         self._live, self._clock_due_ns, self._last_end_ns = live, [0] * len(opened), [0] * len(opened)
+        self._away = [False] * len(opened)
         self._pending: list[_Piece] = []
         self._pending_rows = self._due_ns = 0
-        self._schema = _schema(columns, opened, plan, keep or of_thinned)
+        self._schema = _schema(columns, opened, plan, keep or of_thinned, turn)
         self._file = _file(Path(path), self._schema, force, opened, keep, say)
         self._begin()
+        if turn and live:
+            self._last_end_ns = [now_ns()] * len(opened)
+            self.pause()
 
     @property
     def closed(self) -> bool:
@@ -162,6 +170,10 @@ class RecordingWriter:
             self._reasons[gpu] = reasons
             self.event("reasons", gpu=gpu, bits=reasons)
 
+    def pause(self) -> None:
+        """From now on others have their turn, until a sample comes."""
+        self._away = [True] * len(self._away)
+
     def tick(self) -> None:
         """Write if it is time to; to be called at least every BATCH_NS when nothing else is."""
         if self._pending_rows >= BATCH_ROWS or (self._pending and self._monotonic_ns() >= self._due_ns):
@@ -181,6 +193,9 @@ class RecordingWriter:
         if self.closed:
             return
         try:
+            for gpu, away in enumerate(self._away):
+                if away:
+                    self._come_back(gpu, self._now_ns())
             self.event("end", **fields)
             self.flush()
             self._file.end()
@@ -213,9 +228,18 @@ class RecordingWriter:
         self._pending_rows += len(piece)
 
     def _note_gaps(self, gpu: int, samples: Samples) -> None:
+        if self._away[gpu]:
+            self._come_back(gpu, int(samples.start_ns[0]))
         for gap in gaps(samples, self._last_end_ns[gpu]) if self._live else ():
             self.event("gap", gpu=gpu, **asdict(gap))
         self._last_end_ns[gpu] = int(samples.end_ns[-1])
+
+    def _come_back(self, gpu: int, at_ns: int) -> None:
+        """Others had their turn until then."""
+        self._away[gpu], gone_ns = False, self._last_end_ns[gpu]
+        self._last_end_ns[gpu] = max(gone_ns, at_ns)
+        if 0 < gone_ns < at_ns:
+            self.event(OTHER_TURNS, gpu=gpu, start_ns=gone_ns, end_ns=at_ns)
 
     def _note_clocks(self, gpu: int, newest_end_ns: int) -> None:
         monotonic_ns, realtime_ns = self._monotonic_ns(), self._now_ns()
@@ -248,7 +272,7 @@ def _places_of_extremes(opened: Opened, columns: Sequence[str]) -> list[tuple[in
     ]
 
 
-def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan, keep: Keep) -> pa.Schema:
+def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan, keep: Keep, turn: Turn | None) -> pa.Schema:
     fields = [
         ("device", pa.uint16()),
         ("start_ns", pa.int64()),
@@ -262,6 +286,7 @@ def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan, keep: 
         "plan": plan.to_json(),
         "gpus": [o.to_json() for o in opened],
         **({"keep": to_json(keep)} if keep else {}),
+        **({"rotation": turn.to_json()} if turn else {}),
     }
     return pa.schema(fields, metadata={METADATA_KEY: json.dumps(document)})
 

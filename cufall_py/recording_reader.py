@@ -23,6 +23,7 @@ from .keep import Keep, from_json
 from .outline import Event as Event, Outline, Region, Times, outline
 from .plan import Plan
 from .recording import METADATA_KEY, NO_DEVICE, SCHEMA
+from .rotation import Turn
 from .samples import Floats, Samples
 from .saying import Say
 from .sources import Opened
@@ -63,6 +64,8 @@ class Recording:
 
     `keep` is what it was thinned by (keep.py), empty if it was not: then samples are longer where they are old.
 
+    `turn` is which set of a rotation it is (rotation.py), None for one that is of none.
+
     `whole` is False for one that was cut (or is still being written): every complete batch is read, and
     `say` gets one line about it. Positions of GPUs are those in `opened`.
 
@@ -79,6 +82,7 @@ class Recording:
             self.plan = Plan.from_json(document["plan"])
             self.versions: dict[str, str] = document["versions"]
             self.keep: Keep = from_json(document.get("keep", ()))
+            self.turn = Turn.from_json(document["rotation"]) if "rotation" in document else None
             _check_columns(schema, self.opened)
             self._names.index("event")
         except (KeyError, TypeError, ValueError, AttributeError) as error:

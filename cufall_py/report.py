@@ -19,12 +19,13 @@ from .devices import select
 from .errors import CufallError, UsageError
 from .keep import Keep
 from .metrics import MetricSet
-from .outline import REGION_BEGIN, REGION_END, Event, Outline, regions
+from .outline import OTHER_TURNS, REGION_BEGIN, REGION_END, Event, Outline, regions
 from .part import Part
 from .readings import THROTTLED
 from .recorded_metrics import Picker, Recorded, metrics_of
 from .recording_reader import Recording, Rows
 from .resolve import Wanted, check
+from .rotation import Turn
 from .saying import Say
 from .sources import Opened
 from .spans import FOREVER_NS, Span, union
@@ -35,7 +36,7 @@ class Report:
     """What a recording comes to. `opened` describes the GPUs of `summary`; `whole` is False for a file that was cut.
 
     `keep` is what it was thinned by, empty if it was not; `own_extremes` names the metrics of whose longer samples no
-    extremes were kept. `kinds` are those of its events.
+    extremes were kept. `kinds` are those of its events. `turn`: which set of a rotation it is, None for one of none.
     """
 
     path: str
@@ -48,6 +49,7 @@ class Report:
     keep: Keep = ()
     own_extremes: tuple[str, ...] = ()
     kinds: frozenset[str] = frozenset()
+    turn: Turn | None = None
 
 
 class Reading:
@@ -90,6 +92,8 @@ class Reading:
         self._verdict_pickers = [Picker(gpu.metrics, of) for gpu, of in zip(gpus, self._verdict_sets, strict=True)]
         self.keep = self._recording.keep
         """What it was thinned by, empty if it was not."""
+        self.turn = self._recording.turn
+        """Which set of a rotation it is, None for one of none."""
         self.part = part.spans(self.outline) if part != Part() else None
         """The stretches that are meant; None: all."""
 
@@ -123,12 +127,12 @@ class Reading:
 
     def report(self, on_rows: Callable[[Rows], None] = lambda rows: None, on_frames: OnFrames | None = None) -> Report:
         """Read it all; each batch of samples is also given to `on_rows`, each verdict of a frame to `on_frames`."""
-        marks, reasons, recorded, kinds = self._events()
+        marks, reasons, away, recorded, kinds = self._events()
         named = {
             name: [(time.start_ns, time.end_ns) for time in times]
             for name, times in regions(marks, -FOREVER_NS, FOREVER_NS).items()
         }
-        summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded)
+        summarizer = Summarizer(self._subjects(reasons), named, self.part, recorded, away)
         codes = FrameCodes(len(self.opened)) if self._groups is not None else None
         watchers = [watcher for watcher in (on_frames, codes and codes.add) if watcher]
         verdicts = ScopeVerdicts(self._verdict_sets, summarizer.spans, self.judging, {WHOLE: watchers})
@@ -152,6 +156,7 @@ class Reading:
             of.keep,
             self._own_extremes() if of.keep else (),
             kinds,
+            of.turn,
         )
 
     def _own_extremes(self) -> tuple[str, ...]:
@@ -162,16 +167,18 @@ class Reading:
         shares, means = [window.shares for window in windows], [window.means for window in windows]
         return grouped(codes, found_or_named(self._groups or {}, shares, means), self.judging.frame_ns)
 
-    def _events(self) -> tuple[list[Event], list[Event], Span | None, frozenset[str]]:
-        """Those of regions, NVML's reasons, from when to when there were any, and of which kinds they all are."""
-        marks, reasons, recorded, kinds = list[Event](), list[Event](), list[Span](), set[str]()
+    def _events(self) -> tuple[list[Event], list[Event], list[Span], Span | None, frozenset[str]]:
+        """Those of regions, NVML's reasons, when other sets had their turn, from when to when there were any, and of
+        which kinds they all are."""
+        marks, reasons, away, recorded, kinds = list[Event](), list[Event](), list[Span](), list[Span](), set[str]()
         for event in self._recording.events():
             begin_ns, end_ns = recorded[0] if recorded else (event.start_ns, event.end_ns)
             recorded = [(min(begin_ns, event.start_ns), max(end_ns, event.end_ns))]
             marks += [event] if event.kind in (REGION_BEGIN, REGION_END) else []
             reasons += [event] if event.kind == "reasons" else []
+            away += [(event.start_ns, event.end_ns)] if event.kind == OTHER_TURNS else []
             kinds.add(event.kind)
-        return marks, reasons, recorded[0] if recorded else None, frozenset(kinds)
+        return marks, reasons, away, recorded[0] if recorded else None, frozenset(kinds)
 
     def _subjects(self, reasons: Iterable[Event]) -> list[Subject]:
         throttled: dict[int | None, list[Event]] = {}

@@ -2,7 +2,8 @@
 
 QTY is one of QUANTITIES, `verdict.CLASS`, or METRIC.STAT (last dot) with STAT one of STATISTICS. A selector is the
 name of a region (quoted if it holds one of `= , ] "` or a space; within quotes a backslash stands before a quote or a
-backslash), `gpu=0-3+5`, `running=16` or `running=12-20`, or `group=NAME`. A requirement must hold on each selected GPU.
+backslash), `gpu=0-3+5`, `running=16` or `running=12-20`, or `group=NAME`: a group of GPUs that was named, or one of
+ROLES, the GPUs of the servers that do that alone. A requirement must hold on each selected GPU.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ QUANTITIES: dict[str, Callable[[Row], float]] = {"coverage": lambda row: row.cov
 """What is known of a GPU whatever the metric. One whose name ends in `_s` has a unit, any other is a ratio."""
 OF_SERVERS = ("generation_tokens_per_s", "prompt_tokens_per_s")
 """What is known of an inference server that was attached to; judged in served_judgements.py."""
+ROLES = ("prefill", "decode")
+"""What an inference server may do alone; `group=` names the GPUs of those that do."""
 ALIASES = {"tokens_per_s": "generation_tokens_per_s"}
 STATISTICS: dict[str, Callable[[Statistics], float]] = {
     "mean": lambda of: of.mean,
@@ -56,7 +59,8 @@ _GPUS = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9})?(?:\+[0-9]{1,9}(?:-[0-9]{1,9})?)*
 class Requirement:
     """`text` as it was written; `metric` is empty for a quantity that is of none. `region` and `gpus` None: the default
     region, all GPUs. `limit` is a ratio 0..1 or in the unit of the quantity; `percent`: it was written with `%`.
-    `running`: the least and the most requests that a server was working on."""
+    `running`: the least and the most requests that a server was working on. `role`: one of ROLES, what the servers that
+    are meant do alone; empty: whatever they do."""
 
     text: str
     metric: str
@@ -67,6 +71,7 @@ class Requirement:
     limit: float
     percent: bool = False
     running: tuple[int, int] | None = None
+    role: str = ""
 
     @property
     def of_server(self) -> bool:
@@ -111,7 +116,8 @@ class _Reader:
         self._skip()
         name_at, name = self._at, self._expect(_NAME, "a quantity, such as tensor.mean")
         metric, statistic = self._quantity(name, name_at)
-        region, gpus, running = self._selectors()
+        selected = self._selectors()
+        region, gpus, running, role = (selected.get(kind) for kind in ("region", "gpu", "running", "role"))
         if running and metric and statistic != "mean":
             raise self._error(f"of the times when so many requests ran only {metric}.mean is known", name_at)
         if running and (region is not None or metric == VERDICT or statistic == "coverage"):
@@ -122,7 +128,8 @@ class _Reader:
         if self._at < len(self._text):
             hint = "; a decimal point is a dot" if self._text[self._at] == "," else ""
             raise self._error(f"nothing may follow the number{hint}")
-        return Requirement(self._text.strip(), metric, statistic, region, gpus, operator, limit, percent, running)
+        of = (region, gpus, operator, limit, percent, running, role or "")
+        return Requirement(self._text.strip(), metric, statistic, *of)
 
     def _quantity(self, name: str, at: int) -> tuple[str, str]:
         name = ALIASES.get(name, name)
@@ -147,10 +154,10 @@ class _Reader:
         close = begun or get_close_matches(name, SPELT, 1)
         raise self._error(f"no verdict {name or '(none)'}; " + (f"did you mean {close[0]}?" if close else VERDICTS), at)
 
-    def _selectors(self) -> tuple[str | None, tuple[int, ...] | None, tuple[int, int] | None]:
+    def _selectors(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if not self._take("["):
-            return None, None, None
+            return found
         while True:
             self._skip()
             at = self._at
@@ -159,7 +166,7 @@ class _Reader:
                 raise self._error(f"a second {kind}; one is enough", at)
             found[kind] = value
             if self._take("]"):
-                return found.get("region"), found.get("gpu"), found.get("running")
+                return found
             if not self._take(","):
                 raise self._error("expected , or ]")
 
@@ -179,8 +186,10 @@ class _Reader:
             return "group", value
         if word == "group" and value in self._groups:
             return "gpu", self._groups[value]
+        if word == "group" and value in ROLES:
+            return "role", value
         if word == "group":
-            there = ", ".join(["all", *self._groups])
+            there = ", ".join(["all", *ROLES, *self._groups])
             raise self._error(f"no group {value}; there is {there} (--group), and gpu= names single ones", value_at)
         told = f'there are gpu=, running=, group=, and regions ("{word}=..." in quotes)'
         raise self._error(f"unknown selector {word}=; {told}", at)

@@ -69,6 +69,15 @@ def resolve(wanted: Wanted, chip: str) -> MetricSet:
     return MetricSet(tuple(dict.fromkeys(counters)), metrics)
 
 
+def check_one_pass(metrics: MetricSet, passes: int, chip: str) -> None:
+    """Raises UsageError for a set that needs more passes than the one that can be sampled."""
+    if passes != 1:
+        raise UsageError(
+            f"{' + '.join(m.asked for m in metrics.metrics)} need {passes} passes on {chip}, "
+            "one can be sampled; ask for fewer metrics at a time (cufall record --rotate takes them in turn)"
+        )
+
+
 def is_elapsed(counter: str) -> bool:
     return "cycles_elapsed" in counter
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 
 from .samples import Tally
 
@@ -14,12 +15,12 @@ LEAST_SHARE_S = 1.0
 class Cost:
     """What cufall itself took so far. Processor times in seconds, `share`s of one core."""
 
-    wall_s: float
-    reader_cpu_s: float
-    workers_cpu_s: float
-    tally: Tally
-    late_samples: int
-    overwritten: int
+    wall_s: float = 0.0
+    reader_cpu_s: float = 0.0
+    workers_cpu_s: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    late_samples: int = 0
+    overwritten: int = 0
     start_s: float = 0.0
     """From the wish to sample until GPUs did."""
 
@@ -47,6 +48,15 @@ class Cost:
             f"{t.decode_ns / max(t.decodes, 1) / 1e6:.2f} ms a decode, at most {t.late_ns / 1e6:.1f} ms late; "
             f"started in {self.start_s:.1f} s"
         )
+
+
+def together(costs: Iterable[Cost]) -> Cost:
+    """What runs one after the other took in all."""
+    total = Cost()
+    for cost in costs:
+        sums = {f.name: getattr(total, f.name) + getattr(cost, f.name) for f in fields(Cost)}
+        total = Cost(**{**sums, "start_s": total.start_s or cost.start_s})
+    return total
 
 
 def _also(tally: Tally, cost: Cost) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,27 +20,28 @@ from .part import Part
 from .plan import Plan
 from .playback import Playback
 from .recording_reader import Recording
+from .requirements import ROLES
 from .spans import Span
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FRAME_US = 100_000
-ROLES = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
 class Log:
-    """What one server said. `gpus`: CUDA ordinals of those it computes on."""
+    """What one server said: its pages, and what lies between two. `gpus`: CUDA ordinals of those it computes on."""
 
     url: str
     role: str
     gpus: tuple[int, ...]
     intervals: tuple[Interval, ...] = ()
+    readings: tuple[Reading, ...] = ()
 
     @property
     def engine(self) -> str:
         """As its pages were read, each engine that answered there; empty if none did."""
-        return ", then ".join(dict.fromkeys(f"{i.engine.name} ({i.engine.versions})" for i in self.intervals))
+        return ", then ".join(dict.fromkeys(f"{r.engine.name} ({r.engine.versions})" for r in self.readings))
 
     def within(self, spans: Sequence[Span]) -> Log:
         """The same with the intervals that lie wholly in one of these stretches."""
@@ -52,10 +53,11 @@ class Log:
 class FrameTable:
     """Frames of a recording: `start_ns`, `end_ns` (n,), `mean` (n, gpus, metrics), `covered_ns` (n, gpus).
 
-    `labels` are of metrics, `gpus` their CUDA ordinals.
+    `labels` and `units` (`Metric.shown_in`) are of metrics, `gpus` their CUDA ordinals.
     """
 
     labels: tuple[str, ...]
+    units: tuple[str, ...]
     gpus: tuple[int, ...]
     start_ns: Ints
     end_ns: Ints
@@ -75,18 +77,23 @@ class FrameTable:
 
 @dataclass(frozen=True)
 class Served:
-    """One server beside its GPUs. `phase_s`: how long each phase lasted; `phase_means`: (metrics,) of its GPUs then."""
+    """One server beside its GPUs. `labels`, `units`: of metrics, as FrameTable has them. `phase_s`: how long each phase
+    lasted; `phase_means`: (metrics,) of its GPUs then."""
 
     log: Log
     labels: tuple[str, ...]
+    units: tuple[str, ...]
     rows: tuple[Row, ...]
     phase_s: Mapping[str, float]
     phase_means: Mapping[str, Floats]
 
 
-def served(path: str | Path, part: Part = Part()) -> list[Served]:
-    """Of each server of a recording; none of one that was made without any. Raises as Playback does."""
-    found = logs(path)
+def served(path: str | Path, part: Part = Part(), gpus: Collection[int] | None = None) -> list[Served]:
+    """Of each server of a recording that computes on one of these GPUs (CUDA ordinals; None: all), and of these alone.
+
+    None of a recording that was made without any. Raises as Playback does.
+    """
+    found = logs(path) if gpus is None else on_gpus(logs(path), gpus)
     if not found:
         return []
     frames, spans = frame_table(path, part=part)
@@ -102,7 +109,8 @@ def beside(log: Log, frames: FrameTable) -> Served:
     rows = concurrency(log, frames, scrapes)
     shares = phase_shares(log, frames)
     lasted = phase_seconds(frames.start_ns, frames.end_ns, shares)
-    return Served(log, frames.labels, tuple(rows), lasted, phase_means(shares, values, covered_ns))
+    means = phase_means(shares, values, covered_ns)
+    return Served(log, frames.labels, frames.units, tuple(rows), lasted, means)
 
 
 def phase_shares(log: Log, frames: FrameTable) -> Floats:
@@ -139,12 +147,22 @@ def logs(path: str | Path) -> list[Log]:
     return [_with_readings(log, readings.get(k, [])) for k, log in sorted(found.items())]
 
 
+def on_gpus(found: Sequence[Log], gpus: Collection[int]) -> list[Log]:
+    """Those that compute on one of these GPUs, with these alone; one whose GPUs are not known stays as it is."""
+    return [replace(log, gpus=tuple(g for g in log.gpus if g in gpus)) for log in found if _is_on(log, gpus)]
+
+
+def _is_on(log: Log, gpus: Collection[int]) -> bool:
+    return not log.gpus or any(gpu in gpus for gpu in log.gpus)
+
+
 def _with_readings(log: Log, readings: Sequence[Reading]) -> Log:
     """With what lies between them, and the role that the engine's labels tell, if nobody else told one."""
     rates = Rates()
     intervals = tuple(interval for said in readings if (interval := rates.add(said)))
     labelled = frozenset.union(*(said.roles for said in readings)) & {*ROLES} if readings else frozenset()
-    return replace(log, intervals=intervals, role=log.role or (next(iter(labelled)) if len(labelled) == 1 else ""))
+    role = log.role or (next(iter(labelled)) if len(labelled) == 1 else "")
+    return replace(log, intervals=intervals, readings=tuple(readings), role=role)
 
 
 def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part()) -> tuple[FrameTable, list[Span]]:
@@ -153,13 +171,14 @@ def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part())
     plan = plan or Plan(wanted=recorded.wanted, frame_us=max(recorded.frame_us, FRAME_US))
     with Playback(path, plan, part=part) as playing:
         frames = list(playing.frames())
-        labels = tuple(metric.label for metric in playing.opened[0].metrics.metrics)
+        metrics = playing.opened[0].metrics.metrics
+        labels, units = tuple(m.label for m in metrics), tuple(m.shown_in for m in metrics)
         gpus = tuple(opened.device.ordinal for opened in playing.opened)
         spans = part.spans(playing.outline)
     start_ns = np.array([frame.start_ns for frame in frames], np.int64)
     mean = np.array([frame.mean for frame in frames]).reshape(-1, len(gpus), len(labels))
     covered_ns = np.array([frame.covered_ns for frame in frames], np.float64).reshape(-1, len(gpus))
-    return FrameTable(labels, gpus, start_ns, start_ns + playing.plan.frame_ns, mean, covered_ns), spans
+    return FrameTable(labels, units, gpus, start_ns, start_ns + playing.plan.frame_ns, mean, covered_ns), spans
 
 
 def total(intervals: Sequence[Interval], quantity: str) -> Rate | None:

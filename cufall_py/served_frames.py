@@ -3,45 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from .engines.columns import columns
-from .served import Floats, FrameTable, Log, frame_table, logs
+from .served import FrameTable, Log, frame_table, logs
 
 SERVED = ("running", "generation_tokens_per_s", "prompt_tokens_per_s")
 
 
 def table(path: str | Path) -> pd.DataFrame:
-    """A row a frame and GPU: `time` (UTC), `gpu` (CUDA ordinal), a column a metric, `coverage` (0..1), `server` (URL),
-    and SERVED of the interval between two scrapes that holds all of the frame; NaN where that is not known."""
+    """A row a frame and GPU: `time` (UTC), `gpu` (CUDA ordinal), a column a metric, `coverage` (0..1).
+
+    Where there are servers also `server` (URL), and SERVED of the interval between two scrapes that holds all of the
+    frame; NaN where that is not known."""
     frames, _ = frame_table(path)
-    of_gpu = {gpu: log for log in logs(path) for gpu in log.gpus}
-    parts = [_of_gpu(frames, k, of_gpu.get(gpu)) for k, gpu in enumerate(frames.gpus)]
+    servers = logs(path)
+    of_gpu = {gpu: log for log in servers for gpu in log.gpus}
+    parts = [_of_gpu(frames, k) for k in range(len(frames.gpus))]
+    if servers:
+        parts = [part.assign(**_served(frames, of_gpu.get(gpu))) for part, gpu in zip(parts, frames.gpus, strict=True)]
     return pd.concat(parts).sort_values(["time", "gpu"], ignore_index=True)
 
 
-def _of_gpu(frames: FrameTable, k: int, log: Log | None) -> pd.DataFrame:
+def _of_gpu(frames: FrameTable, k: int) -> pd.DataFrame:
     values: dict[str, object] = {
         "time": pd.to_datetime(frames.start_ns, utc=True),
         "gpu": frames.gpus[k],
         **{label: frames.mean[:, k, j] for j, label in enumerate(frames.labels)},
         "coverage": frames.covered_ns[:, k] / (frames.end_ns - frames.start_ns),
-        "server": log.url if log else None,
-        **_served(frames, log),
     }
     return pd.DataFrame(values)
 
 
-def _served(frames: FrameTable, log: Log | None) -> dict[str, Floats]:
-    nothing = np.full(len(frames.start_ns), np.nan)
+def _served(frames: FrameTable, log: Log | None) -> dict[str, Any]:
+    url = log.url if log else None
     if log is None or not log.intervals:
-        return dict.fromkeys(SERVED, nothing)
+        return {"server": url, **dict.fromkeys(SERVED, np.nan)}
     scrapes = columns(log.intervals)
     at = np.searchsorted(scrapes.start_ns, frames.start_ns, side="right") - 1
     inside = (at >= 0) & (frames.end_ns <= scrapes.end_ns[at])
     seconds = (scrapes.end_ns - scrapes.start_ns) / 1e9
     steady = np.where(scrapes.running[:, 0] == scrapes.running[:, 1], scrapes.running[:, 0], np.nan)
     figures = (steady, scrapes.generation / seconds, scrapes.prompt / seconds)
-    return {name: np.where(inside, values[at], np.nan) for name, values in zip(SERVED, figures, strict=True)}
+    told = {name: np.where(inside, values[at], np.nan) for name, values in zip(SERVED, figures, strict=True)}
+    return {"server": url, **told}

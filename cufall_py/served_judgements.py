@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from .recording_reader import Recording, Rows
 from .report import Reading, Report
 from .requirements import OPERATORS, Requirement, metrics_in
 from .resolve import Wanted
-from .served import FrameTable, Log, concurrency, frame_table, logs
+from .served import FrameTable, Log, concurrency, frame_table, logs, on_gpus
 
 LEAST_INTERVALS = 3
 """With fewer intervals between scrapes nothing is judged of a server."""
@@ -27,24 +28,48 @@ LEAST_KNOWN = 0.5
 """Of all the time, what has to be known of a server that is judged over all of it: it may be gone since long."""
 
 
-def judge_recording(path: Path, requirements: Sequence[Requirement]) -> list[Judgement]:
-    """Each on each GPU or server that it selects. Raises UsageError for what cannot be asked of the recording."""
-    reading = Reading(path, also=metrics_in(requirements))
+def judge_recording(path: Path, requirements: Sequence[Requirement], devices: str = "all") -> list[Judgement]:
+    """Each on each GPU or server of those devices that it selects. Raises UsageError for what cannot be asked of the
+    recording."""
+    reading = Reading(path, devices=devices, also=metrics_in(requirements))
     check_all(reading, requirements)
     return judged(reading, requirements)[1]
 
 
 def check_all(reading: Reading, requirements: Sequence[Requirement]) -> None:
     """Raises UsageError for the first that cannot be asked of the recording."""
-    has_servers = any(requirement.of_server for requirement in requirements) and bool(logs(reading.path))
+    there = _servers(reading, requirements)
     for requirement in requirements:
         if requirement.of_server and reading.part is not None:
             raise UsageError(
                 f"--require {requirement.text}: what a server said is judged on the whole recording or, in brackets, "
                 "on a region, not on a part"
             )
-        can_be = check_gpus if requirement.of_server and has_servers else check
-        can_be(requirement, [opened.device.ordinal for opened in reading.opened], reading.opened[0].metrics.metrics)
+        can_be = check_gpus if there else check
+        can_be(requirement, _ordinals(reading), reading.opened[0].metrics.metrics)
+        if there and (requirement.of_server or requirement.role):
+            check_servers(requirement, there, on_gpus(there, _ordinals(reading)))
+
+
+def check_servers(requirement: Requirement, there: Sequence[Log], reported: Sequence[Log]) -> None:
+    """Whether one that is meant is reported. A role that none is known to have is only not measurable.
+
+    Raises UsageError.
+    """
+    has_role = any(log.role == requirement.role for log in there)
+    if not _chosen(requirement, reported) and (has_role or not requirement.role):
+        server = f"{requirement.role} server" if requirement.role else "server"
+        raise UsageError(f"--require {requirement.text}: no {server} is on one of these GPUs")
+
+
+def _servers(reading: Reading, requirements: Sequence[Requirement]) -> list[Log]:
+    """Those of the recording, if anything is required of one."""
+    asked = any(requirement.of_server or requirement.role for requirement in requirements)
+    return logs(reading.path) if asked else []
+
+
+def _ordinals(reading: Reading) -> list[int]:
+    return [opened.device.ordinal for opened in reading.opened]
 
 
 def judged(
@@ -56,16 +81,43 @@ def judged(
     """Read it all, what is read also given to `on_rows` and `on_frames` (Reading.report), and judge it by requirements
     that were checked."""
     report = reading.report(on_rows, on_frames)
-    of_servers = _judge_served(reading.path, [requirement for requirement in requirements if requirement.of_server])
-    found = ((r, of_servers.get(r) or judge(r, report.summary, reading.lacking)) for r in requirements)
-    return report, [judgement for _, those in found for judgement in those]
+    servers = on_gpus(_servers(reading, requirements), _ordinals(reading))
+    said = [requirement for requirement in requirements if requirement.of_server]
+    of_servers = _judge_served(reading.path, servers, said)
+    found = (of_servers.get(r) or _judge_gpus(r, servers, report, reading) for r in requirements)
+    return report, [judgement for those in found for judgement in those]
 
 
-def _judge_served(path: str, requirements: Sequence[Requirement]) -> dict[Requirement, list[Judgement]]:
+def _judge_gpus(requirement: Requirement, servers: Sequence[Log], report: Report, reading: Reading) -> list[Judgement]:
+    """One of what GPUs did alone: on those of the servers of its role, if it names one."""
+    if requirement.role:
+        chosen = _chosen(requirement, servers)
+        if not chosen:
+            return _without_role(requirement, servers)
+        gpus = {gpu for log in chosen for gpu in log.gpus} & {*(requirement.gpus or _ordinals(reading))}
+        requirement = replace(requirement, gpus=tuple(sorted(gpus)))
+    return judge(requirement, report.summary, reading.lacking)
+
+
+def _chosen(requirement: Requirement, servers: Sequence[Log]) -> list[Log]:
+    """The servers of its role on one of its GPUs."""
+    of_role = [log for log in servers if requirement.role in ("", log.role)]
+    return [log for log in of_role if requirement.gpus is None or {*log.gpus} & {*requirement.gpus}]
+
+
+def _without_role(requirement: Requirement, servers: Sequence[Log]) -> list[Judgement]:
+    """Where no server is known to do this alone: which is known at the end only, for labels may have told it."""
+    role = requirement.role
+    why = f"it is not known to do {role} alone; --as {role}=URL says so"
+    return [_outcome(requirement, log.gpus[0] if log.gpus else 0, "", math.nan, 0, why, log.url) for log in servers]
+
+
+def _judge_served(
+    path: str, servers: Sequence[Log], requirements: Sequence[Requirement]
+) -> dict[Requirement, list[Judgement]]:
     """Those that take what a server said."""
     if not requirements:
         return {}
-    servers = logs(path)
     metrics = metrics_in(requirements)
     wanted = Wanted(metrics) if metrics else Recording(path).plan.wanted
     frames, _ = frame_table(path, Plan(wanted=wanted))
@@ -76,9 +128,9 @@ def _judge_served(path: str, requirements: Sequence[Requirement]) -> dict[Requir
 def _judged(
     requirement: Requirement, servers: Sequence[Log], frames: FrameTable, times: Sequence[Region]
 ) -> list[Judgement]:
-    chosen = [log for log in servers if requirement.gpus is None or {*log.gpus} & {*requirement.gpus}]
+    chosen = _chosen(requirement, servers)
     if not chosen:
-        raise UsageError(f"--require {requirement.text}: no server has these GPUs")
+        return _without_role(requirement, servers)
     if requirement.metric:
         return [
             _of_gpu(requirement, log, frames, gpu)

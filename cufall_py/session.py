@@ -98,6 +98,9 @@ class Session:
         self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
+    turn: None = None
+    """It has one set of metrics for all its time, unlike Turns (turns.py)."""
+
     @property
     def length_s(self) -> None:
         """GPUs are sampled until somebody ends it."""
@@ -126,7 +129,18 @@ class Session:
         self._check_open()
         if self._recording:
             raise CufallError("this session is being recorded already")
-        self._recording = LiveRecording(path, self.opened, self.plan, force, parse(keep) if keep else (), self._say)
+        tiers = parse(keep) if keep else ()
+        self.record_into(LiveRecording(path, self.opened, self.plan, force, tiers, self._say))
+
+    def record_into(self, recording: LiveRecording) -> None:
+        """Write every sample that comes from now on to this recording of the same GPUs and counters."""
+        self._recording = recording
+        for gpu, opened in enumerate(self.opened):
+            self._check_recorded(gpu, opened)
+
+    def paths(self, path: Path) -> list[Path]:
+        """Where `record` writes, told this path."""
+        return [path]
 
     @property
     def recordable(self) -> list[Opened]:
@@ -336,6 +350,9 @@ class Session:
         self.opened[gpu] = opened
         self._framer.describe(gpu, opened.metrics)
         self._say_notes()
+        self._check_recorded(gpu, opened)
+
+    def _check_recorded(self, gpu: int, opened: Opened) -> None:
         if self._recording and not self._recording.takes(gpu, opened):
             self._tell(f"GPU {opened.device.ordinal} reads other counters than the recording has: it is not recorded")
 

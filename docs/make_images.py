@@ -16,7 +16,7 @@ METRICS = [word for name in ("tensor", "sm", "gr", "dram", "fma") for word in ("
 PICTURES = {
     "timeline": (132, 13, 41.0, ["demo", "--view", "timeline", "--color", *METRICS]),
     "verdict": (132, 12, 41.0, ["demo", "--view", "verdict", "--color"]),
-    "waterfall": (132, 16, 6.8, ["demo", "--color", "--width", "12", *METRICS[:8]]),
+    "waterfall": (132, 16, 9.4, ["demo", "--color", "--width", "12", *METRICS[:8]]),
 }
 """Columns, lines, seconds after the start, and the words after `cufall`."""
 

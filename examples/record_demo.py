@@ -15,16 +15,16 @@ from cufall_py.errors import UsageError
 
 SECONDS = 5.2
 LOADS = Path(__file__).with_name("demo_loads.py")
-BEST = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "occupancy", "launches", "pcie.rx", "pcie.tx")
+BEST = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "occupancy", "launches", "ctas", "pcie.rx", "pcie.tx")
 SETS = (BEST, tuple(name for name in BEST if name not in ("alu", "occupancy")), ("tensor", "sm", "gr", "dram"))
 """Best first: the first that this GPU can sample in one pass is taken."""
 SEEN = {
     "idle": "nothing runs",
     "prefill": "eight prompts of 2,048 tokens in bf16: large products, and the tensor pipe works",
     "prefill-simt": "a prompt in fp32 without tf32: the SMs are as busy, on the CUDA cores; the tensor pipe is idle",
-    "decode-1": "one sequence, kernels launched one by one: the GPU waits for the host two thirds of the time",
+    "decode-1": "one sequence, kernels launched one by one: the GPU waits for the host most of the time",
     "decode-16": "sixteen sequences, launched one by one: below 1 %, and the GPU still waits for the host",
-    "decode-16-graph": "sixteen in bf16 as a CUDA graph: eight times the tensor use; always busy, with tiny kernels",
+    "decode-16-graph": "sixteen in bf16 as a CUDA graph: many times the tensor use; always busy, with tiny kernels",
     "decode-16-simt": "sixteen sequences in fp32 without tf32: below 1 % again, but the GPU is active: wrong kernels",
 }
 

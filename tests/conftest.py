@@ -28,9 +28,12 @@ settings.load_profile("cufall")
 
 @pytest.fixture(autouse=True)
 def ring_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's rings lie; no other CUFALL_ variable reaches it, nor what was verified on this machine."""
-    for name in [name for name in os.environ if name.startswith("CUFALL_")]:
+    """Where this test's rings lie; no other CUFALL_ variable reaches it, nor the size of the caller's terminal (which
+    counts for more than a terminal's own, and pytest-xdist sets it), nor what was verified on this machine."""
+    for name in [name for name in os.environ if name.startswith("CUFALL_") and not name.startswith("CUFALL_TEST_")]:
         monkeypatch.delenv(name)
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
     directory = tmp_path / "rings"
     monkeypatch.setenv("CUFALL_RING_DIR", str(directory))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

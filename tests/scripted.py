@@ -29,6 +29,12 @@ def fault(gpu: int, kind: str, at_s: float = 0.0, for_s: float = 1e9) -> dict[st
     return {"gpu": gpu, "kind": kind, "at_s": at_s, "for_s": for_s}
 
 
+def late(gpus: int, last_s: float) -> list[dict[str, Any]]:
+    """Each GPU gives its first sample a tenth of a second after the one before, the last one then."""
+    begin_s = [0.8 + 0.1 * gpu for gpu in range(gpus - 1)] + [last_s]
+    return [fault(gpu, "gap", for_s=for_s) for gpu, for_s in enumerate(begin_s)]
+
+
 def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "cufall_py", *words]
 

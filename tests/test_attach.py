@@ -19,13 +19,19 @@ import pytest
 from cufall_py import Recording, attach
 from cufall_py.analysis.phases import PHASES
 from cufall_py.attaching import with_gpus
+from cufall_py.attachment import Now
+from cufall_py.cli.attach_view import figures
+from cufall_py.engines.page import read
+from cufall_py.engines.rates import Rates
 from cufall_py.engines.servers import Server, at, is_here, servers
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.plan import Plan
 from cufall_py.requirements import parse
 from cufall_py.served import Log, frame_table, logs, phase_shares
 from cufall_py.server_gpus import gpus_of
-from tests.scripted import command, cufall, environment, script, soon, start
+from tests import pages
+from tests.endpoints import answer, serving as page_server
+from tests.scripted import command, cufall, environment, late, script, soon, start
 from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure
 from tests.terminals import Terminal
 from tests.test_schemas import fits
@@ -119,6 +125,17 @@ def test_requirements_are_judged_of_servers_and_of_gpus(attached: subprocess.Com
     assert (told["exit_code"], len(told["requirements"])) == (4, 3)
 
 
+def test_gpus_that_start_one_after_the_other_hold_a_coverage(server: Running, tmp_path: Path) -> None:
+    source, out = script(tmp_path, gpus=4, faults=late(4, last_s=1.5)), str(tmp_path / "run.cufall")
+    words = ("attach", server.url, "--source", source, *QUICK, "--duration-sec", "2", "--record", out, "--json")
+    ended = cufall(*words, "--require", "coverage >= 99%")
+    found = json.loads(ended.stdout)["requirements"]
+    assert [(j["outcome"], j["region"]) for j in found] == [("held", "duration")] * 4, ended.stderr
+    (duration,) = Recording(out).regions()["duration"]
+    assert duration.end_ns - duration.start_ns == 2_000_000_000
+    assert ended.returncode == 0
+
+
 def test_each_load_is_a_region_of_the_recording(attached: subprocess.CompletedProcess[str]) -> None:
     regions = Recording(folder_of(attached) / "run.cufall").regions()
     assert {*regions} == {"drive-1", "drive-4"}
@@ -148,6 +165,9 @@ def test_a_server_is_not_judged_on_a_part_that_its_figures_are_not_of(
 def test_a_recording_without_a_server_cannot_be_asked_for_its_figures(tmp_path: Path) -> None:
     ended = cufall("record", "--source", script(tmp_path), "--duration-sec", "0.3", "-o", str(tmp_path / "a.cufall"))
     assert ended.returncode == 0
+    ended = cufall("report", str(tmp_path / "a.cufall"), "--require", "tensor.mean[group=decode] > 1%")
+    assert ended.returncode == 2
+    assert "no group decode; --group names one, and cufall attach knows its servers" in ended.stderr
     for text in ("tokens_per_s > 1", "tensor.mean[running=16] > 1%"):
         ended = cufall("report", str(tmp_path / "a.cufall"), "--require", text)
         assert ended.returncode == 2
@@ -191,6 +211,14 @@ def test_csv_has_frames_and_what_the_server_did(server: Running, tmp_path: Path)
     assert figures["running"]["source"] == server.url
 
 
+def test_a_row_of_csv_has_the_gauge_of_when_it_begins() -> None:
+    rates, where = Rates(), Server("http://a")
+    first, second = (read(pages.vllm(running=running).text, pages.moment(at)) for at, running in ((0, 8), (1, 16)))
+    assert rates.add(first) is None
+    found = {name: value for name, value, _ in figures(Now(where, second, rates.add(second)))}
+    assert (found["running"], found["cache_usage"]) == (8, 0.25)
+
+
 def test_what_has_no_place_to_go_keeps_nothing_else_from_being_written(server: Running, tmp_path: Path) -> None:
     words = ("attach", server.url, "--source", script(tmp_path), *QUICK, "--duration-sec", "1")
     picture = cufall(*words, "--svg", "/dev/full", "--json")
@@ -225,6 +253,7 @@ def test_two_servers_with_roles_are_two_groups(server: Running, tmp_path: Path) 
             *("attach", "--as", f"prefill={server.url}", "--as", f"decode={other.url}"),
             *("--source", script(tmp_path), *QUICK, "--duration-sec", "2.5", "--json"),
         )
+    assert "which server uses which of these GPUs is not known" in ended.stderr
     found = json.loads(ended.stdout)["servers"]
     assert [(one["url"], one["role"], one["engine"]) for one in found] == [
         (server.url, "prefill", "vLLM"),
@@ -252,7 +281,11 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
         ("--as prefill=h:1 --as decode=h:1", "--as decode=h:1: it is given another role, too"),
         ("--as both=http://127.0.0.1:1", "must be prefill=URL or decode=URL"),
         ("ftp://x", "an address is"),
-        ("http://127.0.0.1:1 --source run.cufall", "is a recording"),
+        (
+            "http://127.0.0.1:1 --source run.cufall",
+            "run.cufall is a recording, and its servers are in it",
+        ),
+        ("--source run.cufall --record a.cufall", "--record: --source run.cufall is a recording"),
         ("http://127.0.0.1:1 --drive 1,x", "must be numbers of requests at once"),
         ("http://127.0.0.1:1 --output-tokens 0", "--output-tokens 0: must be a whole number above 0"),
         ("http://127.0.0.1:1 --json --csv -", "cannot both go to stdout"),
@@ -262,6 +295,9 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
         ("http://127.0.0.1:1 --require tokens_per_s[running=20-12]>5", "must go up"),
         ("--api-key secret", "it would be sent to whoever listens here"),
         ("http://127.0.0.1:1 --record /", "must be a file"),
+        ("http://127.0.0.1:1 --group decode=0", "no server has this role; --as decode=URL names one"),
+        ("--as decode=http://127.0.0.1:1 --group decode=7", "--group decode: no GPU 7; there are 0"),
+        ("http://127.0.0.1:1 --group auto", "here they are named, as decode=4-7"),
     ],
 )
 def test_what_cannot_be_meant_is_usage(words: str, told: str, tmp_path: Path) -> None:
@@ -280,9 +316,6 @@ def test_a_process_without_an_engine_is_told(tmp_path: Path) -> None:
 
 
 def test_a_load_that_is_refused_ends_it(tmp_path: Path) -> None:
-    from tests import pages
-    from tests.endpoints import answer, serving as page_server
-
     with page_server(answer(pages.vllm().text)) as server:
         ended = cufall("attach", server.url, "--source", script(tmp_path), "--drive", "2")
     assert ended.returncode == 1
@@ -449,6 +482,136 @@ def test_requirements_on_servers_are_read() -> None:
     assert not parse("tensor.mean > 1%").of_server
     with pytest.raises(UsageError, match="without a region"):
         parse("tokens_per_s[decode,running=1] > 1")
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
+    """A server that prefills on GPU 0, whose tensor pipe is 80 % busy, and one that decodes on GPU 1, at 10 %: both
+    addresses, and the recording of attach."""
+    folder = tmp_path_factory.mktemp("split")
+    busy = [[{"ms": 1000, "tensor": 0.8}], [{"ms": 1000, "tensor": 0.1}]]
+    path = folder / "split.cufall"
+    with page_server(answer(pages.vllm().text)) as one, page_server(answer(pages.vllm().text)) as other:
+        ended = cufall(
+            *("attach", "--as", f"prefill={one.url}", "--as", f"decode={other.url}"),
+            *("--group", "prefill=0", "--group", "decode=1", "--record", str(path)),
+            *("--source", script(folder, patterns=busy, gpus=2), *QUICK, "--duration-sec", "4.5", "--json"),
+            *("--require", "tensor.mean[group=decode] <= 11%", "--require", "tensor.mean[group=prefill] >= 79%"),
+            *("--require", "tokens_per_s[running=4,group=decode] < 1"),
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert [s["gpus"] for s in json.loads(ended.stdout)["servers"]] == [[0], [1]]
+        yield one.url, other.url, path
+
+
+@pytest.mark.parametrize(
+    ("words", "judged"),
+    [
+        ("--require tokens_per_s[group=decode]<1", {"decode": "held"}),
+        ("--require tensor.mean[group=decode]<11%", {1: "held"}),
+        ("--require tensor.mean[group=prefill]<11%", {0: "missed"}),
+        ("--require tensor.mean[running=4,group=decode]<11%", {1: "held"}),
+        ("--require tensor.mean[group=decode]<11% --group decode=0", {0: "missed"}),
+        ("--require tokens_per_s<1 --devices 1", {"decode": "held"}),
+        ("--require tokens_per_s<1 --devices 1,0", {"prefill": "held", "decode": "held"}),
+        ("--require tensor.mean[running=4]<11% --devices 1", {1: "held"}),
+    ],
+)
+def test_a_requirement_is_of_the_servers_and_gpus_that_it_selects(
+    split: tuple[str, str, Path], words: str, judged: dict[str | int, str], tmp_path: Path
+) -> None:
+    result = tmp_path / "result.json"
+    ended = cufall("report", str(split[2]), *words.split(), "--result", str(result))
+    urls = {split[0]: "prefill", split[1]: "decode"}
+    found = json.loads(result.read_text())["requirements"]
+    assert {urls.get(j["server"], j["gpu"]): j["outcome"] for j in found} == judged, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--require tokens_per_s[group=decode]>1 --devices 0", "no decode server is on one of these GPUs"),
+        ("--require tensor.mean[group=decode,gpu=0]>1%", "no decode server is on one of these GPUs"),
+        ("--require tensor.mean[group=ranks]>1%", "no group ranks; there is all, prefill, decode"),
+    ],
+)
+def test_a_requirement_that_selects_no_server_is_usage(split: tuple[str, str, Path], words: str, told: str) -> None:
+    ended = cufall("report", str(split[2]), *words.split())
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert told in ended.stderr
+
+
+def test_a_report_of_some_gpus_has_their_servers_alone(split: tuple[str, str, Path]) -> None:
+    text = cufall("report", str(split[2]), "--devices", "1").stdout
+    assert split[1] in text and split[0] not in text
+
+
+def test_the_page_of_a_recording_has_the_tables_of_its_servers(split: tuple[str, str, Path]) -> None:
+    text = cufall("report", str(split[2]), "--html", "-").stdout
+    assert f"{split[1]}: vLLM (0.13 and newer), decode, on g1: by running requests" in text
+    assert f"{split[0]}: by phase" in text
+    assert text.count("vllm:generation_tokens_total") == 2
+    one = cufall("report", str(split[2]), "--html", "-", "--devices", "1").stdout
+    assert split[1] in one and split[0] not in one
+
+
+def test_a_recording_is_played_as_it_was_drawn(attached: subprocess.CompletedProcess[str], server: Running) -> None:
+    """Its scrapes, told a second time from the file by arithmetic, and the same document at the end."""
+    path = str(folder_of(attached) / "run.cufall")
+    played = cufall("attach", "--source", path)
+    lines = [line for line in played.stdout.splitlines() if re.match(r"\d\d:\d\d:\d\d", line)]
+    said = log_of(attached)
+    assert abs(len(lines) - len(said.readings)) <= 1  # the last may come after the last frame
+    for line, interval in zip(lines[1:], said.intervals, strict=False):
+        running, made = interval.gauges["running"][1], interval.rates["generation_tokens"].per_s
+        assert f"running {running:g}  " in line
+        assert float(re.findall(r"gen ([\d.]+) tok/s", line)[0]) == pytest.approx(made, abs=0.5)
+        assert "g0-g1  tensor 50/50%" in line
+    assert played.returncode == 0, played.stderr
+    found = json.loads(cufall("attach", "--source", path, "--json").stdout)
+    assert found["servers"] == json.loads(attached.stdout)["servers"]
+
+
+def test_a_played_recording_is_judged_and_written_as_it_was(split: tuple[str, str, Path], tmp_path: Path) -> None:
+    words = ("attach", "--source", str(split[2]), "--devices", "1", "--require", "tensor.mean[group=decode] > 50%")
+    ended = cufall(*words, "--csv", str(tmp_path / "a.csv"))
+    assert ended.returncode == 3, ended.stderr
+    rows = [*csv.DictReader((tmp_path / "a.csv").read_text().splitlines())]
+    assert {row["gpu"] for row in rows} == {"1", ""}
+    assert {row["source"] for row in rows if not row["gpu"]} == {split[1]}
+    assert split[1] in ended.stdout and split[0] not in ended.stdout
+
+
+def test_a_recording_is_played_on_a_screen_at_its_own_pace(split: tuple[str, str, Path]) -> None:
+    with Terminal(command("attach", "--source", str(split[2])), 100, 24) as terminal:
+        terminal.until(lambda text: re.search(r"^g1  tensor   10% █ ", text, re.MULTILINE))
+        terminal.sees("vLLM  running 4  waiting 2  gen 0 tok/s")
+        terminal.press("q")
+        assert terminal.ends() == 0
+        assert "by phase" in terminal.said
+
+
+def test_a_recording_without_servers_is_for_replay(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.cufall")
+    assert cufall("record", "--source", script(tmp_path), "--duration-sec", "0.3", "-o", path).returncode == 0
+    ended = cufall("attach", "--source", path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "has no inference server (on these GPUs); cufall replay plays it" in ended.stderr
+
+
+def test_a_copy_of_a_part_keeps_the_servers(split: tuple[str, str, Path], tmp_path: Path) -> None:
+    ended = cufall("record", "--source", str(split[2]), "--from", "2", "-o", str(tmp_path / "part.cufall"))
+    assert ended.returncode == 0, ended.stderr
+    found = logs(tmp_path / "part.cufall")
+    assert [(log.url, log.role, log.gpus) for log in found] == [(split[0], "prefill", (0,)), (split[1], "decode", (1,))]
+    assert 1 <= len(found[0].intervals) < len(logs(split[2])[0].intervals)
+
+
+def test_a_role_that_no_server_is_known_to_have_is_not_measurable(attached: subprocess.CompletedProcess[str]) -> None:
+    path = str(folder_of(attached) / "run.cufall")
+    ended = cufall("report", path, "--require", "tensor.mean[group=decode] > 1%")
+    assert ended.returncode == 4
+    assert "it is not known to do decode alone; --as decode=URL says so" in ended.stderr
 
 
 # phases, against the server's own log ------------------------------------------------------------------

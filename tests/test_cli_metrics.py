@@ -27,7 +27,7 @@ def test_rows_are_data_and_the_rest_is_talk() -> None:
 
 def test_everything_is_listed_without_a_pattern() -> None:
     listed = cufall("metrics", **NO_CUPTI).stdout.splitlines()
-    assert len(listed) == 20 + 18 + 672 + 614 + 81 + 5 + 4
+    assert len(listed) == 21 + 18 + 672 + 614 + 81 + 5 + 4
     assert not any("\t" in line for line in listed)
 
 

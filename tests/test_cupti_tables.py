@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cufall_py.catalogue import rows
+from cufall_py.errors import UsageError
 from cufall_py.sources.cupti import tables
 from cufall_py.sources.cupti.protocol import CuptiError
 from cufall_py.tables import Tables
@@ -32,8 +33,8 @@ class PlayedTables:
     def chips(self) -> list[str]:
         return ["GA100", "GH100", "GX999"]
 
-    def chip_here(self) -> str:
-        return "GH100"
+    def chip_here(self, gpu: int = 0) -> str:
+        return ["GH100", "GA100"][gpu]
 
     def base_metrics(self, chip: str, kind: str) -> list[str]:
         return self._names[kind]
@@ -111,7 +112,7 @@ def test_a_chip_that_cupti_does_not_know_is_usage() -> None:
 
 def test_a_call_that_fails_is_named() -> None:
     class Broken(PlayedTables):
-        def chip_here(self) -> str:
+        def chip_here(self, gpu: int = 0) -> str:
             raise CuptiError("DeviceGetChipName", "NOT_INITIALIZED")
 
     failed = tables.answer(Broken(), "", "")["failed"]
@@ -128,3 +129,12 @@ def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: py
         "kind": "NoGpu",
         "text": "no NVIDIA driver here (libcuda.so.1)",
     }
+
+
+def test_passes_are_of_the_chip_of_the_gpu_that_is_meant() -> None:
+    passes = tables.passes_by(PlayedTables(), 1)
+    assert passes.chip == "GA100"
+    assert passes.of(["sm__pipe_fma_cycles_active.avg"]) == 1
+    assert passes.of(["sm__pipe_fma_cycles_active.avg", "sm__cycles_elapsed.avg"]) == 2
+    with pytest.raises(UsageError, match=r"^odd__x\.sum: not to be had on GA100 \(CUPTI says UNKNOWN\)$"):
+        passes.of(["odd__x.sum"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from cufall_py.devices import Device
 from cufall_py.doctor import surroundings
-from cufall_py.doctor.facts import Attempt, Facts, Holder, Place, Processes
+from cufall_py.doctor.facts import Attempt, Facts, Holder, Libraries, Place, Processes
 from cufall_py.doctor.findings import Finding, named
 from cufall_py.doctor.verdict import examine
 from cufall_py.ring import DEFAULT_BYTES
@@ -221,8 +222,35 @@ def test_whatever_could_not_be_told_there_is_an_answer_that_fits(
     assert found.answer.startswith("This machine can")
     assert " ".join(shown[:2]).startswith(("This machine can measure", "This machine cannot"))
     assert not ascii_only or "\n".join(shown).isascii()
-    longest_word = max(len(word) for f in found.findings for word in f"{f.text} {f.fix}".split())
-    assert all(len(line) <= max(width, 40) or longest_word + 16 > max(width, 40) for line in shown)
+    assert [line for line in shown if not fits(line, width)] == []
+
+
+def fits(line: str, width: int) -> bool:
+    """In what is left of the 16 columns of mark and topic; a path or a command's word stays whole, by itself."""
+    return len(line) <= max(width, 40) or len(line[16:].split()) == 1
+
+
+FOLDERS = st.text("abc-._/", max_size=200).map(lambda path: f"/{path}")
+HOLDERS = st.builds(Holder, st.integers(1, 1 << 22), st.sampled_from(["cufall", "nv-hostengine (DCGM)", "ncu"]))
+
+
+@given(st.sampled_from(sorted(MACHINES)), FOLDERS, st.lists(HOLDERS, max_size=60), st.integers(40, 130), st.booleans())
+def test_paths_and_lists_of_processes_of_any_length_fit(
+    name: str, folder: str, holders: list[Holder], width: int, colour: bool
+) -> None:
+    """However long, and however many."""
+    libraries = Libraries(f"{folder}/python", 0, {"cupti-python": "13.4.0"}, (f"{folder}/a", f"{folder}x/b"))
+    machine = replace(
+        MACHINES[name],
+        libraries=libraries,
+        places=(Place(folder, True, 64 * MIB),),
+        processes=Processes(tuple(holders), hidden=len(holders)),
+        command=f"env CUFALL_PYTHON={folder} {folder}/cufall",
+    )
+    shown = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in lines(examine(machine), width, colour, False)]
+    assert [line for line in shown if not fits(line, width)] == []
+    told = " ".join(" ".join(shown).split())
+    assert all(f"process {holder.pid}" in told for holder in holders)
 
 
 def test_colour_paints_marks_and_the_answer_and_nothing_else() -> None:

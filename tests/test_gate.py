@@ -16,7 +16,7 @@ import pytest
 from cufall_py.recording_reader import Recording
 from tests.helpers import EPOCH, SECOND
 from tests.recordings import busy, opened, phases, region, writer
-from tests.scripted import cufall, fault, script, soon, start
+from tests.scripted import cufall, fault, late, script, soon, start
 
 QUICK = ("--decode-us", "20000", "--frame-us", "20000")
 
@@ -121,7 +121,35 @@ def test_what_was_missed_ends_with_3(run: Run) -> None:
     assert (ended.returncode, run.told["meaning"], run.outcomes) == (3, "requirement missed", ["held", "missed"])
     why = "requirement missed: tensor.mean >= 30% on GPU 1: it is 20.0%"
     assert run.told["why"] == why and ended.stderr.splitlines()[-1].endswith(f": {why}; exit 3")
-    assert {r["region"] for r in run.told["requirements"]} == {None}
+    assert {r["region"] for r in run.told["requirements"]} == {"duration"}
+
+
+def test_gpus_that_start_one_after_the_other_hold_a_coverage(run: Run, tmp_path: Path) -> None:
+    """Of 2 s the last of eight would miss a third if they were counted from the first sample of any."""
+    source = script(tmp_path, gpus=8, faults=late(8, last_s=1.5))
+    ended = run("--require", "coverage >= 99%", "--duration-sec", "2", source=source)
+    assert (ended.returncode, run.outcomes) == (0, ["held"] * 8), ended.stderr
+    assert [(r["region"], r["coverage"] > 0.999) for r in run.told["requirements"]] == [("duration", True)] * 8
+    (of_duration,) = Recording(run.out).outline().regions["duration"]
+    assert of_duration.end_ns - of_duration.start_ns == 2 * SECOND
+    whole = cufall("report", str(run.out), "--json")
+    covered = [gpu["coverage"] for gpu in json.loads(whole.stdout)["recordings"][0]["scopes"][0]["gpus"]]
+    assert min(covered) < 0.9
+
+
+@pytest.mark.parametrize(("last_s", "code", "outcome"), [(6.5, 3, "missed"), (1e9, 4, "not measurable")])
+def test_a_gpu_that_starts_much_too_late_or_never_does_not(
+    run: Run, tmp_path: Path, last_s: float, code: int, outcome: str
+) -> None:
+    source = script(tmp_path, gpus=3, faults=late(3, last_s))
+    ended = run("--require", "coverage >= 99%", "--duration-sec", "6", source=source)
+    assert (ended.returncode, run.outcomes) == (code, ["held", "held", outcome]), ended.stderr
+
+
+def test_a_file_that_is_recorded_has_the_regions_that_it_had(run: Run, tmp_path: Path) -> None:
+    source = str(phases(tmp_path / "three.cufall"))
+    assert run("--require", "coverage >= 99%", "--duration-sec", "1", source=source).returncode == 0
+    assert "duration" not in Recording(run.out).outline().regions
 
 
 def test_a_variable_holds_several(run: Run) -> None:

@@ -21,13 +21,14 @@ VERSION = "cufall_py"
 LAYERS: dict[str, str] = {
     "errors": "",
     "saying": "",
+    "shown": "",
     "host_files": "",
     "scratch": "",
     "export.nulls": "",
     "presets": "",
     "costs": "",
     "peaks": "",
-    "metrics": "",
+    "metrics": "presets",
     "processes": "",
     "watching": "",
     "readings": "errors processes watching",
@@ -60,6 +61,8 @@ LAYERS: dict[str, str] = {
     "worker": "devices errors owned plan ring ring_file samples screening sources",
     "sampler": "devices errors plan ring_file sources worker",
     "launch": "errors sampler",
+    "rotation": "errors",
+    "fitting": "devices errors launch plan presets resolve rotation sources",
     "verify.ptx": "",
     "verify.checks": "metrics samples",
     "verify.loads": "errors launch",
@@ -81,33 +84,36 @@ LAYERS: dict[str, str] = {
     "thinning": "arrow_file outline samples sources",
     "rewriting": "arrow_file keep sources spans thinning",
     "kept_file": "arrow_file errors keep rewriting saying sources",
-    "recording": "gaps errors devices keep kept_file metrics plan samples saying sources arrow_file thinning cufall_py",
-    "live_recording": "keep plan readings recording samples saying self_cost sources",
-    "recording_reader": "errors devices keep metrics plan samples sources arrow_file outline recording saying thinning",
+    "recording": "gaps errors devices keep kept_file metrics outline plan rotation samples saying sources arrow_file "
+    "thinning cufall_py",
+    "live_recording": "keep plan readings recording rotation samples saying self_cost sources",
+    "recording_reader": "errors devices keep metrics plan samples sources arrow_file outline recording rotation saying "
+    "thinning",
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve samples sources",
     "span_frames": "frames metrics outline samples spans",
     "pyramid": "metrics outline recording_reader samples span_frames spans thinning",
     "copying": "metrics outline recorded_metrics recording recording_reader span_frames spans",
     "recorder": "child errors marks outline saying",
-    "playback": "copying devices errors frames keep metrics notes outline pace part plan readings recorded_metrics "
-    "recording recording_reader resolve samples sources span_frames spans saying",
+    "played": "frames outline readings recording_reader spans",
+    "playback": "copying devices errors frames keep metrics notes outline pace part plan played readings "
+    "recorded_metrics recording recording_reader resolve rotation samples sources span_frames spans saying",
     "analysis.advice": "",
     "analysis.evidence": "",
     "analysis.decision_table": "errors analysis.evidence",
     "analysis.verdict": "analysis.decision_table analysis.evidence",
     "analysis.verdict_frames": "metrics samples analysis.evidence",
-    "analysis.verdict_windows": "metrics samples analysis.decision_table analysis.evidence analysis.verdict "
-    "analysis.verdict_frames",
+    "analysis.verdict_windows": "metrics presets samples shown analysis.decision_table analysis.evidence "
+    "analysis.verdict analysis.verdict_frames",
     "analysis.phase_lag": "",
     "analysis.groups": "devices errors analysis.decision_table analysis.phase_lag",
     "analysis.recent": "metrics analysis.decision_table analysis.evidence analysis.verdict analysis.verdict_frames "
     "analysis.verdict_windows",
-    "analysis.*": "metrics outline samples spans analysis.decision_table analysis.verdict analysis.verdict_frames "
-    "analysis.verdict_windows",
+    "analysis.*": "metrics outline samples shown spans analysis.decision_table analysis.verdict "
+    "analysis.verdict_frames analysis.verdict_windows",
     "analysis.verdict_bins": "spans analysis.* analysis.decision_table analysis.verdict analysis.verdict_frames",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors keep metrics "
-    "outline part readings recorded_metrics recording_reader resolve samples sources spans saying",
+    "outline part readings recorded_metrics recording_reader resolve rotation samples sources spans saying",
     "requirements": "analysis.* analysis.decision_table devices errors presets",
     "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
     "analysis.limits": "errors",
@@ -120,7 +126,6 @@ LAYERS: dict[str, str] = {
     "analysis.ceiling": "peaks analysis.models",
     "headroom": "analysis.* analysis.ceiling analysis.models peaks report",
     "analysis.likeness": "readings analysis.limits analysis.series",
-    "measured": "analysis.* errors judgements metrics requirements samples sources spans",
     "analysis.scrapes": "",
     "analysis.phases": "analysis.scrapes",
     "analysis.concurrency": "analysis.intervals analysis.scrapes",
@@ -139,15 +144,17 @@ LAYERS: dict[str, str] = {
     "engines.drive": "errors engines.fetch",
     "server_gpus": "errors engines.servers saying",
     "served": "analysis.concurrency analysis.phases analysis.scrapes engines.columns engines.events engines.rates "
-    "engines.reading part plan playback recording_reader spans",
+    "engines.reading part plan playback recording_reader requirements spans",
     "served_frames": "engines.columns served",
     "served_judgements": "analysis.* analysis.concurrency engines.columns errors judgements outline plan "
     "recording_reader report requirements resolve served",
+    "turn_recording": "keep live_recording plan rotation samples saying self_cost sources",
     "session": "*",
-    "background": "errors frames measured outline plan readings samples session sources",
-    "views.*": "frames metrics",
+    "turns": "errors fitting frames keep launch plan readings rotation samples saying self_cost session sources spans "
+    "turn_recording",
+    "views.*": "frames metrics shown",
     "views.listing": "catalogue costs",
-    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls "
+    "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls shown "
     "views.listing views.*",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
@@ -155,13 +162,16 @@ LAYERS: dict[str, str] = {
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.groups": "analysis.groups views.*",
-    "views.summary": "analysis.* judgements keep metrics outline report views.* views.groups views.verdict",
+    "views.summary": "analysis.* judgements keep metrics outline report shown views.* views.groups views.verdict",
     "views.served": "analysis.concurrency analysis.phases engines.rates engines.reading served views.* views.verdict",
     "views.served_screen": "views.* views.served",
     "views.served_plot": "analysis.concurrency served views.served",
     "views.driven": "engines.drive views.* views.served",
     "views.headroom": "analysis.ceiling analysis.models headroom peaks views.summary views.*",
     "views.verification": "verify.checks views.*",
+    "views.notebook": "analysis.* shown",
+    "measured": "analysis.* errors judgements metrics requirements samples sources spans views.notebook",
+    "background": "errors frames measured outline plan readings samples session sources",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.headroom": "headroom export.nulls",
@@ -174,9 +184,13 @@ LAYERS: dict[str, str] = {
     "export.parquet": "analysis.* recording_reader sources spans",
     "streams": "frames outline",
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
-    "engines.scraper engines.servers errors frames judgements plan report requirements saying scratch served "
-    "served_frames served_judgements sources streams views.served",
-    "attaching": "attachment engines.servers plan resolve saying server_gpus",
+    "engines.scraper engines.servers errors frames judgements measured plan playback recording_reader report "
+    "requirements saying scratch served served_frames served_judgements sources streams views.notebook views.served",
+    "played_attachment": "attachment engines.rates engines.reading engines.servers errors frames pace plan playback "
+    "saying served sources",
+    "sinks": "errors",
+    "feeding": "analysis.* attachment background engines.rates errors measured requirements saying served sinks",
+    "attaching": "attachment engines.servers errors plan requirements resolve saying server_gpus",
     "pytest_words": "judgements measured requirements views.summary",
     "pytest_run": "background errors plan resolve",
     "pytest_plugin": "background errors measured pytest_run pytest_words requirements",
@@ -287,7 +301,7 @@ def test_the_table_itself_points_down() -> None:
 
 def test_only_what_programs_and_people_use_stands_above_the_session() -> None:
     importers = {m for m in MODULES if m for name, _, _ in imports(m) if name == "session"}
-    assert {m.split(".")[0] for m in importers} <= {"cli", "background"}
+    assert {m.split(".")[0] for m in importers} <= {"cli", "background", "turns"}
 
 
 def test_nothing_imports_the_command_line() -> None:

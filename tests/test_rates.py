@@ -12,14 +12,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cufall_py.analysis.phases import PHASES, phase_codes
-from cufall_py.attachment import Now
-from cufall_py.cli.attach_view import figures
 from cufall_py.engines.columns import columns
 from cufall_py.engines.events import fields, reading as event_reading
 from cufall_py.engines.page import read
 from cufall_py.engines.rates import CAME_OR_WENT, FELL, IN_TURN, PASSED, RENAMED, STEPPED, Interval, Rates
 from cufall_py.engines.reading import Moment, Reading
-from cufall_py.engines.servers import Server
 from cufall_py.served import Log, gauge, total
 from tests import pages
 from tests.pages import moment
@@ -245,14 +242,6 @@ def test_more_tokens_kept_than_tried_is_no_share() -> None:
     assert found.acceptance is None
 
 
-def test_a_row_of_a_gauge_is_the_mean_of_where_it_stood_before_and_after() -> None:
-    def running(at_s: float, number: int) -> Reading:
-        return read(f"vllm:num_requests_running {number}\n", moment(at_s))
-
-    (found,) = intervals([running(0, 1), running(1, 4)])
-    assert [*figures(Now(Server("http://h"), None, found))] == [("running", 2.5, "vllm:num_requests_running")]
-
-
 def test_a_server_that_was_started_again_is_told() -> None:
     found = intervals([counted(k, e0=value) for k, value in enumerate((100, 200, 50, 90))])
     assert [interval.notes for interval in found] == [(), (FELL,), ()]
@@ -263,11 +252,12 @@ def test_what_another_engine_said_before_is_not_added_to_what_this_one_says() ->
         page = f'sglang:num_running_reqs 9\nsglang:realtime_tokens_total{{mode="decode"}} {made}\n'
         return read(page, moment(at_s))
 
-    found = intervals([other(0, 0), other(1, 1000), busy(2, 100), busy(3, 150), busy(4, 250)])
+    pages = (other(0, 0), other(1, 1000), busy(2, 100), busy(3, 150), busy(4, 250))
+    found = intervals(pages)
     rate = total(found, "generation_tokens")
     assert rate and (rate.name, rate.amount, rate.per_s) == (TOKENS, 150, 75)
     assert gauge(found, "running") == 4
-    assert Log("http://h", "", (), tuple(found)).engine == "SGLang (0.5 and newer), then vLLM (0.13 and newer)"
+    assert Log("http://h", "", (), readings=pages).engine == "SGLang (0.5 and newer), then vLLM (0.13 and newer)"
 
 
 @given(st.data())

@@ -438,3 +438,17 @@ def test_an_unknown_source_is_usage() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.json")), ids=lambda path: path.name)
 def test_the_examples_are_good_scripts(path: Path) -> None:
     assert parse(path.read_text()).count >= 1
+
+
+def test_a_set_that_needs_more_counters_than_a_pass_has_is_refused() -> None:
+    # tensor and the SM's clock, two directions of dram and its clock
+    source = source_of(Clock(), plan_of("tensor", "dram"), pass_counters=4)
+    with pytest.raises(UsageError, match=r"^tensor \+ dram need 2 passes on GH100, one can be sampled; ask for fewer"):
+        source.open()
+    assert len(source_of(Clock(), plan_of("tensor", "dram"), pass_counters=5).open().metrics.counters) == 5
+
+
+@pytest.mark.parametrize("count", [0, 1001, 2.5, "4"])
+def test_a_pass_has_room_for_a_whole_number_of_counters(count: object) -> None:
+    with pytest.raises(UsageError, match="pass_counters: must be a whole number from 1 to 1000"):
+        parse(json.dumps({"pattern": HALF_THEN_IDLE, "pass_counters": count}))

@@ -198,9 +198,18 @@ def test_where_there_is_no_room_the_end_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    "share, text", [(0, "0%"), (0.00004, "<.01%"), (0.0013, "0.13%"), (0.047, "4.7%"), (0.0996, "10%"), (1, "100%")]
+    "share, text",
+    [
+        (0, "0%"),
+        (0.00004, "<.01%"),
+        (0.0013, "0.13%"),
+        (0.047, "4.7%"),
+        (0.0996, "10%"),
+        (1, "100%"),
+        (float("nan"), "--"),
+    ],
 )
-def test_shares_are_two_figures(share: float, text: str) -> None:
+def test_shares_are_two_figures_at_most(share: float, text: str) -> None:
     assert share_text(share) == text
 
 

@@ -35,7 +35,8 @@ TEXT = {
     "Nsight Systems shows the copies",
     "mixed": "no one limit takes half of the time: look at shorter regions (cufall mark), or at kernels with Nsight "
     "Systems",
-    "unknown": "most of this time was not measured (a GPU lost, samples lost), or is no part of what is reported",
+    "unknown": "most of this time was not measured (a GPU lost, samples lost, turns of other sets), or is no part of "
+    "what is reported",
 }
 LACKING = "what would tell was not measured"
 MOSTLY_EMPTY = (

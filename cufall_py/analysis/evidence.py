@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 LINKS = ("pcie.rx", "pcie.tx", "nvlink.rx", "nvlink.tx", "c2c.rx", "c2c.tx")
 GAP_WITHIN = "gap_within"
-INPUTS = ("tensor", "dram", "fma", "alu", "fp64", "issue", "sm", "gr", "occupancy", "launches", "ctas", *LINKS)
-"""Short names of what is read: shares of the peak 0..1, but for `launches` and `ctas`, which are a second."""
+A_SECOND = ("launches", "ctas")
+INPUTS = ("tensor", "dram", "fma", "alu", "fp64", "issue", "sm", "gr", "occupancy", *A_SECOND, *LINKS)
+"""Short names of what is read: shares of the peak 0..1, but for those that are so many a second."""
 REACHABLE = ("tensor", "memory", "cuda", "transfer")
 """The roofs. Of each peak a part can be reached, which the table says."""
 TIMES = tuple(f"{name}_time" for name in REACHABLE)
@@ -90,7 +91,7 @@ class Evidence:
         return np.isnan(_most_of(self, LINKS) if name == LINK else self.mean(name))
 
     def _input(self, name: str) -> Span:
-        return _between(self.mean(name), 0.0, np.inf if name == "launches" else 1.0)
+        return _between(self.mean(name), 0.0, np.inf if name in A_SECOND else 1.0)
 
 
 def _between(measured: Floats, least: Floats | float, most: Floats | float) -> Span:

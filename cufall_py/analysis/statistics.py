@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cufall_py.metrics import TIME, Metric, MetricSet
+from cufall_py.shown import html_table, percent, plain
 
 from .tally import SUMMED, MetricTally, Tally
 
 Floats = NDArray[np.float64]
 PERCENTS = np.arange(1, 100)
 PERCENTILES = {f"p{percent}": percent for percent in range(1, 100)}
+SHOWN = ("mean", "min", "p5", "p50", "p95", "max")
+"""What a notebook shows of a metric."""
 UNLIKE_POINTS, UNLIKE_MADS = 0.05, 3.0
 """A GPU is unlike its peers if its mean is further than both from the median of all: points, and MADs."""
 
@@ -58,6 +61,15 @@ class Statistics:
         if name in PERCENTILES:
             return self.percentile(PERCENTILES[name])
         raise AttributeError(f"no statistic {name}; there are mean, min, max, p1 to p99, below_1, ... (docs/report.md)")
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        show = plain if self.plain else percent
+        values = [show(getattr(self, name)) for name in SHOWN]
+        return html_table(
+            ("metric", *SHOWN, "coverage", "samples"),
+            [(self.label, *values, percent(self.coverage), str(self.samples))],
+        )
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ class Length:
 
 @dataclass(frozen=True)
 class Summary:
-    """`metrics` are the labels; `scopes` begin with WHOLE. `spans` is when anything was measured.
+    """`metrics` are the labels; `scopes` begin with WHOLE. `spans` is when anything was measured, or could not be for
+    other sets of a rotation had their turn.
 
     `samples_read` counts the samples that came, `behind` those of them left out because they begin before others
     ended. `periods_ns` (gpus) is the median length of a sample, NaN without any; `lengths` are those that samples have,
@@ -102,7 +103,8 @@ class Summarizer:
     """Sums up batches as they come, in memory that does not grow with them.
 
     `regions` are the times of each; `part` is what is meant of it all (None: everything); `recorded` is from when to
-    when it was recorded at least, for a region may begin before the first sample and end after the last.
+    when it was recorded at least, for a region may begin before the first sample and end after the last. `away` is when
+    other sets of a rotation had their turn: it is wanted of everything, and was not measured.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Summarizer:
         regions: Mapping[str, Sequence[Span]] = MappingProxyType({}),
         part: Sequence[Span] | None = None,
         recorded: Span | None = None,
+        away: Sequence[Span] = (),
     ) -> None:
         self._subjects, self._part, self._recorded = tuple(subjects), part, recorded
         within = [ALWAYS] if part is None else list(part)
@@ -119,7 +122,7 @@ class Summarizer:
         self._throttled = [Windows(subject.throttled) for subject in subjects]
         self._tallies = [{name: Tally.empty(s.metrics) for name in self._windows} for s in subjects]
         self._held = [_Held() for _ in subjects]
-        self._spans: list[Span] = []
+        self._spans: list[Span] = union(away)
         self._lengths = np.zeros((2, LONGEST_OCTAVE))
         self._read = self._behind = 0
 

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cufall_py.metrics import MetricSet
+from cufall_py.presets import RATES
 from cufall_py.samples import Samples
+from cufall_py.shown import html_table, percent, plain
 
 from .decision_table import CLASSES, MIXED, TABLE, UNKNOWN, DecisionTable
 from .evidence import GAP_WITHIN
@@ -46,6 +48,16 @@ class WindowVerdict:
     def share(self) -> float:
         """Of the verdict itself."""
         return self.shares[self.verdict]
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: the classes that took time, most first, and what was measured."""
+        shares = sorted(((share, name) for name, share in self.shares.items() if share), reverse=True)
+        means = [plain(value) if name in RATES else percent(value) for name, value in self.means.items()]
+        return (
+            f"<b>{self.verdict}</b>{'; missing: ' if self.missing else ''}{', '.join(self.missing)}"
+            + html_table(("of the time", "share"), [(name, percent(share)) for share, name in shares])
+            + html_table((*self.means,), [means], words=0)
+        )
 
 
 @dataclass

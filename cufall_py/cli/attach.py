@@ -5,31 +5,32 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from cufall_py.errors import CufallError, InvalidMeasurement, UsageError
+from cufall_py.errors import CufallError, UsageError
 
 from . import Ended, Verb, end_in_order, say
 from .attach_load import OPTIONS as LOAD, Load, bad_number, loads_from
-from .attach_output import judge, write
-from .attach_view import Lines, Shown, csv_sink, screen_of
-from .charset import takes
-from .judging import OPTIONS as JUDGING, End, meaning_of, requirements_from, result_to, verdict
+from .attach_output import end_by, judge, write
+from .attach_view import Shown, csv_sink, view_of
+from .judging import OPTIONS as JUDGING, requirements_from, result_to
 from .live import LONGEST_S, bad_duration, open_csv
 from .options import SAMPLING, number, option, plan_from, with_defaults, with_options
 from .places import RESULT, check_places, writable
 from .playing import recording_of
 from .screen import Aside, Quit
+from .verdicts import named_alone
 
 if TYPE_CHECKING:
     from cufall_py.attachment import Attachment
-    from cufall_py.judgements import Judgement
     from cufall_py.plan import Plan
     from cufall_py.requirements import Requirement
+
+    from .judging import Groups
 
 METRICS = ("tensor", "sm", "dram")
 SAMPLE_US = 10_000
@@ -58,6 +59,13 @@ TICK_S = 0.05
     multiple=True,
     metavar="ROLE=URL",
     help="A server and what it does, as in prefill=http://127.0.0.1:8001; may be repeated.",
+)
+@option(
+    "--group",
+    multiple=True,
+    metavar="NAME=GPUS",
+    help="GPUs of the servers that do NAME (prefill or decode), as decode=4-7, or that a requirement can name as "
+    "group=NAME; may be repeated.",
 )
 @option("--api-key", default="", metavar="KEY", help="Sent as a bearer token to the servers that are named.")
 @option(
@@ -102,10 +110,11 @@ def _add_options_of_sampling(command: click.Command) -> None:
         decorate(command)
     command.params = [param for param in command.params if param.name != "annotate"]  # of files that are judged
     options = with_defaults(command, {"metrics": METRICS, "sample_us": SAMPLE_US})
-    options["source"].metavar = "auto|cupti|gpm|script:FILE"
-    options[
-        "source"
-    ].help = "Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had."
+    options["source"].metavar = "auto|cupti|gpm|script:FILE|FILE"
+    options["source"].help = (
+        "Where samples come from; auto: the counters over CUPTI, or NVML GPM where those cannot be had. A recording "
+        "that attach made is played, with what its servers said."
+    )
     options["devices"].show_default = "those of the servers"
 
 
@@ -113,7 +122,15 @@ _add_options_of_sampling(attach)
 
 
 def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) -> None:
-    requirements = requirements_from(options["require"])
+    from cufall_py.recorder import Duration
+
+    groups = named_alone(options)
+    requirements = requirements_from(options["require"], groups)
+    if recording_of(options["source"]):
+        from .attach_played import play
+
+        play(requirements, options, told)
+        return
     _check(urls, options, requirements)
     loads = loads_from(options)
     devices = "" if _is_default("devices") else options["devices"]
@@ -121,13 +138,17 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
     duration_s = _duration(options, plan)
     with ExitStack() as stack:
         file, aside = open_csv(options["csv_path"], "", stack), Aside()
-        attachment = stack.enter_context(_attached(urls, devices, plan, options, aside))
-        _check_judged(requirements, attachment)
-        shown = _view(attachment, options, aside)
-        sink = csv_sink(attachment, file, options["csv_path"]) if file else None
+        attachment = stack.enter_context(_attached(urls, devices, plan, groups, options, aside))
+        _check_judged(requirements, groups, attachment)
+        shown = view_of(attachment, options, aside)
+        duration = Duration(attachment.mark)
+        sinks: list[Callable[[Any], None]] = [duration.take] if duration_s else []
+        if file:
+            sinks.append(csv_sink(attachment, file, options["csv_path"]))
         end_in_order()
         load = Load(attachment, *loads, options["api_key"]) if loads else None
-        end = _follow(attachment, duration_s, shown, sink, load)
+        end = _follow(attachment, duration_s, shown, sinks, load)
+        duration.end()
         driven = load.stop() if load else []
         closed = _closed(attachment)
         failure = (load.failure if load else None) or closed
@@ -135,7 +156,7 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
             say(line)
         judgements = judge(attachment, requirements, told, options)
         write(attachment, driven, judgements, options)
-    _end(end, failure, judgements, told)
+    end_by(end, failure, judgements, told)
 
 
 def _is_default(name: str) -> bool:
@@ -144,8 +165,6 @@ def _is_default(name: str) -> bool:
 
 def _check(urls: Sequence[str], options: dict[str, Any], requirements: Sequence[Requirement]) -> None:
     """What can be refused before anything is started."""
-    if recording_of(options["source"]):
-        raise UsageError(f"--source {options['source']}: is a recording; cufall report has the tables of one")
     if options["api_key"] and not (urls or options["roles"] or options["port"] or options["pid"]):
         raise UsageError("--api-key goes with a URL, --port or --pid: it would be sent to whoever listens here")
     if options["as_json"] and options["csv_path"] == "-":
@@ -164,13 +183,19 @@ def _check(urls: Sequence[str], options: dict[str, Any], requirements: Sequence[
             raise pointed(requirement.text, 0, f"{told} ({', '.join(options['metrics'])})")
 
 
-def _check_judged(requirements: Sequence[Requirement], attachment: Attachment) -> None:
-    """Raises UsageError for a requirement on a GPU or metric that is not sampled."""
+def _check_judged(requirements: Sequence[Requirement], groups: Groups, attachment: Attachment) -> None:
+    """Raises UsageError for a group of GPUs, or a requirement on a GPU, server or metric, that is not there."""
+    from cufall_py.analysis.groups import positions
     from cufall_py.judgements import check_gpus
+    from cufall_py.served_judgements import check_servers
 
     ordinals, metrics = [o.device.ordinal for o in attachment.opened], attachment.opened[0].metrics.metrics
+    positions(groups, ordinals)
+    there = attachment.logs()
     for requirement in requirements:
         check_gpus(requirement, ordinals, metrics)
+        if requirement.of_server or requirement.role:
+            check_servers(requirement, there, there)
 
 
 def _duration(options: dict[str, Any], plan: Plan) -> float:
@@ -185,11 +210,12 @@ def _duration(options: dict[str, Any], plan: Plan) -> float:
 
 def _roles(words: Sequence[str]) -> Mapping[str, str]:
     from cufall_py.engines.fetch import public
+    from cufall_py.requirements import ROLES
 
     found = dict[str, str]()
     for word in words:
         role, is_there, url = word.partition("=")
-        if not is_there or role not in ("prefill", "decode") or not url:
+        if not is_there or role not in ROLES or not url:
             raise UsageError(f"--as {role}{is_there}{public(url)}: must be prefill=URL or decode=URL")
         if found.setdefault(url, role) != role:
             raise UsageError(f"--as {role}={public(url)}: it is given another role, too")
@@ -198,7 +224,7 @@ def _roles(words: Sequence[str]) -> Mapping[str, str]:
 
 @contextmanager
 def _attached(
-    urls: Sequence[str], devices: str, plan: Plan, options: dict[str, Any], aside: Aside
+    urls: Sequence[str], devices: str, plan: Plan, groups: Groups, options: dict[str, Any], aside: Aside
 ) -> Iterator[Attachment]:
     from cufall_py.attaching import with_gpus
     from cufall_py.attachment import Attachment
@@ -207,7 +233,7 @@ def _attached(
     found = servers(urls, options["pid"], options["port"], _roles(options["roles"]))
     if options["drive"] and len(found) != 1:
         raise UsageError("--drive sends to one server; name its URL")
-    gpus, plan = with_gpus(found, devices, plan, say)
+    gpus, plan = with_gpus(found, devices, plan, say, groups=groups)
     for server in found:
         say(f"attaching to {server.url}" + (f" ({server.role})" if server.role else ""))
     attachment = Attachment(found, plan, gpus=gpus, key=options["api_key"], record=options["record"], say=aside)
@@ -217,24 +243,17 @@ def _attached(
         attachment.end()
 
 
-def _view(attachment: Attachment, options: dict[str, Any], aside: Aside) -> AbstractContextManager[Shown | None]:
-    if options["as_json"] or options["csv_path"] == "-" or not sys.stdout:
-        return nullcontext()
-    ascii_only = not takes(sys.stdout, "█·▇")
-    return screen_of(attachment, aside, options["color"], ascii_only) or nullcontext(Lines(attachment))
-
-
 def _follow(
     attachment: Attachment,
     duration_s: float,
     view: AbstractContextManager[Shown | None],
-    sink: Callable[[Any], None] | None,
+    sinks: Sequence[Callable[[Any], None]],
     load: Load | None,
 ) -> int:
     """Until the duration, the load's end, a person's q, or a signal: the number of that, else 0."""
     try:
         with view as shown:
-            _loop(attachment, duration_s, shown, sink, load)
+            _loop(attachment, duration_s, shown, sinks, load)
     except Quit:
         pass
     except Ended as ended:
@@ -246,7 +265,7 @@ def _loop(
     attachment: Attachment,
     duration_s: float,
     shown: Shown | None,
-    sink: Callable[[Any], None] | None,
+    sinks: Sequence[Callable[[Any], None]],
     load: Load | None,
 ) -> None:
     from cufall_py.plan import whole_frames
@@ -257,7 +276,7 @@ def _loop(
     while not attachment.ended:
         while frames.held:
             frame = frames.held.popleft()
-            if sink:
+            for sink in sinks:
                 sink(frame)
             left -= 1
             if left == 0:
@@ -275,15 +294,3 @@ def _closed(attachment: Attachment) -> CufallError | None:
     except CufallError as error:
         return error
     return None
-
-
-def _end(end: int, failure: CufallError | None, judgements: Sequence[Judgement], told: dict[str, Any]) -> None:
-    """The first that applies, top down, of the table of exit codes."""
-    if end:
-        raise End(end, meaning_of(end))
-    if failure and not isinstance(failure, InvalidMeasurement):
-        raise failure
-    code, why = verdict(judgements, [str(failure)] if failure else [])
-    if why:
-        say(f"{why} (exit {code})")
-    raise End(code, why or "done")

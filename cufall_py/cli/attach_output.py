@@ -5,22 +5,33 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from . import STDOUT, talk, writing
+from cufall_py.errors import CufallError, InvalidMeasurement
+
+from . import STDOUT, say, talk, writing
 from .charset import takes
+from .judging import End, meaning_of, verdict
 from .places import write_text
 
 if TYPE_CHECKING:
-    from cufall_py.attachment import Attachment
     from cufall_py.engines.drive import Driven
     from cufall_py.judgements import Judgement
     from cufall_py.requirements import Requirement
     from cufall_py.served import Served
+    from cufall_py.sources import Opened
+
+
+class Made(Protocol):
+    """What there is to tell of: a recording, and the GPUs of it that are meant."""
+
+    path: Path
+    opened: list[Opened]
 
 
 def judge(
-    attachment: Attachment, requirements: Sequence[Requirement], told: dict[str, Any], options: dict[str, Any]
+    attachment: Made, requirements: Sequence[Requirement], told: dict[str, Any], options: dict[str, Any]
 ) -> list[Judgement]:
     from cufall_py.export.summary import judged
     from cufall_py.served_judgements import judge_recording
@@ -29,20 +40,22 @@ def judge(
 
     if not requirements:
         return []
-    found = judge_recording(attachment.path, requirements)
+    found = judge_recording(attachment.path, requirements, _devices(attachment))
     told["requirements"] += [{"file": options["record"], **judged(judgement)} for judgement in found]
     for line in tables.text(shown(found)):
         talk(line)
     return found
 
 
-def write(
-    attachment: Attachment, driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]
-) -> None:
+def _devices(attachment: Made) -> str:
+    return ",".join(str(opened.device.ordinal) for opened in attachment.opened)
+
+
+def write(attachment: Made, driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]) -> None:
     """The tables, as text or as data, and the picture."""
     from cufall_py.served import served
 
-    found = served(attachment.path)
+    found = served(attachment.path, gpus=[opened.device.ordinal for opened in attachment.opened])
     try:
         if sys.stdout:
             _print(found, driven, judgements, options)
@@ -78,3 +91,15 @@ def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
         yield from ("", "the load, by the client's own clock")
         yield from tables.text(table(driven), ascii_only)
         yield from notes(driven)
+
+
+def end_by(end: int, failure: CufallError | None, judgements: Sequence[Judgement], told: dict[str, Any]) -> None:
+    """The first that applies, top down, of the table of exit codes."""
+    if end:
+        raise End(end, meaning_of(end))
+    if failure and not isinstance(failure, InvalidMeasurement):
+        raise failure
+    code, why = verdict(judgements, [str(failure)] if failure else [])
+    if why:
+        say(f"{why} (exit {code})")
+    raise End(code, why or "done")

@@ -7,19 +7,35 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol, TextIO
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from . import STDOUT, writing
+from .charset import takes
 from .options import in_colour
 from .screen import Aside, Quit, Screen, full_screen, why_no_screen
 
 if TYPE_CHECKING:
-    from cufall_py.attachment import Attachment, Now
+    from cufall_py.attachment import Latest, Now
+    from cufall_py.engines.servers import Server
     from cufall_py.frames import Frame
+    from cufall_py.sources import Opened
     from cufall_py.views.served_screen import Block
 
 GAP_S = 0.25
+
+
+class Attached(Protocol):
+    """What is shown: servers that are attached to, or a recording of some."""
+
+    opened: list[Opened]
+    servers: list[Server]
+
+    def gpus_of(self, server: int) -> tuple[Opened, ...]:
+        """The GPUs of the server at this position."""
+
+    def latest(self) -> Latest:
+        """The newest frame, and of each server what it said last."""
 
 
 class Shown(Protocol):
@@ -27,15 +43,23 @@ class Shown(Protocol):
         """Show what is new; called many times a second."""
 
 
+def view_of(attachment: Attached, options: dict[str, Any], aside: Aside) -> AbstractContextManager[Shown | None]:
+    if options["as_json"] or options["csv_path"] == "-" or not sys.stdout:
+        return nullcontext()
+    ascii_only = not takes(sys.stdout, "█·▇")
+    return screen_of(attachment, aside, options["color"], ascii_only) or nullcontext(Lines(attachment))
+
+
 class Lines:
     """A line a server and second."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: Attached) -> None:
         self._attachment = attachment
         self._last_ns = [0] * len(attachment.servers)
 
     def tick(self) -> None:
-        from cufall_py.views.served import line, percent
+        from cufall_py.views.served import line
+        from cufall_py.views.served_screen import across
         from cufall_py.views.waterfall import clock
 
         latest = self._attachment.latest()
@@ -45,15 +69,13 @@ class Lines:
             self._last_ns[k] = now.reading.when.at_ns
             words = [clock(now.reading.when.at_ns), *([now.server.url] if len(latest.servers) > 1 else [])]
             words.append(line(now.reading, now.interval))
-            for label, values in zip(*_gpus(self._attachment, k, latest.frame), strict=True):
-                shown = zip(_metrics(self._attachment), values, strict=True)
-                words.append(f"{label} " + " ".join(f"{name} {percent(value)}" for name, value in shown))
+            words += across(*_gpus(self._attachment, k, latest.frame), _metrics(self._attachment))
             with writing(STDOUT):
                 print("  ".join(words), flush=True)
 
 
 def screen_of(
-    attachment: Attachment, aside: Aside, colour: bool | None, ascii_only: bool
+    attachment: Attached, aside: Aside, colour: bool | None, ascii_only: bool
 ) -> AbstractContextManager[Shown] | None:
     """A full screen, if the terminal can be one."""
     if why_no_screen(sys.stdin, sys.stdout, os.environ):
@@ -62,7 +84,7 @@ def screen_of(
 
 
 @contextmanager
-def _screen(attachment: Attachment, aside: Aside, colour: bool, ascii_only: bool) -> Iterator[Shown]:
+def _screen(attachment: Attached, aside: Aside, colour: bool, ascii_only: bool) -> Iterator[Shown]:
     with aside.held():
         with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
             shown = AttachScreen(attachment, aside, on, colour, ascii_only)
@@ -73,10 +95,10 @@ def _screen(attachment: Attachment, aside: Aside, colour: bool, ascii_only: bool
 class AttachScreen:
     """Draws the newest, four times a second."""
 
-    def __init__(self, attachment: Attachment, aside: Aside, on: Screen, colour: bool, ascii_only: bool) -> None:
+    def __init__(self, attachment: Attached, aside: Aside, on: Screen, colour: bool, ascii_only: bool) -> None:
         self._attachment, self._aside, self._screen = attachment, aside, on
         self._colour, self._ascii_only = colour, ascii_only
-        self._drawn_s, self._size = 0.0, (0, 0)
+        self._began_s, self._drawn_s, self._size = time.monotonic(), 0.0, (0, 0)
 
     def tick(self) -> None:
         """Answer keys and draw, if it is time. Raises Quit."""
@@ -98,7 +120,8 @@ class AttachScreen:
 
         latest = self._attachment.latest()
         blocks = [self._block(k, now, latest.frame) for k, now in enumerate(latest.servers)]
-        scene = Scene("attached", _metrics(self._attachment), blocks, self._aside.newest)
+        seconds = time.monotonic() - self._began_s
+        scene = Scene(f"attached for {seconds:.0f} s", _metrics(self._attachment), blocks, self._aside.newest)
         return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
 
     def _block(self, k: int, now: Now, frame: Frame | None) -> Block:
@@ -109,19 +132,20 @@ class AttachScreen:
         return Block(title, line(now.reading, now.interval), *_gpus(self._attachment, k, frame))
 
 
-def _metrics(attachment: Attachment) -> list[str]:
-    return [metric.label for metric in attachment.opened[0].metrics.metrics]
+def _metrics(attachment: Attached) -> list[tuple[str, str]]:
+    """Their labels and units."""
+    return [(metric.label, metric.shown_in) for metric in attachment.opened[0].metrics.metrics]
 
 
-def _gpus(attachment: Attachment, server: int, frame: Frame | None) -> tuple[list[str], list[list[float]]]:
-    """The labels of a server's GPUs, and of each the metrics in this frame; NaN before the first."""
+def _gpus(attachment: Attached, server: int, frame: Frame | None) -> tuple[list[int], list[list[float]]]:
+    """The CUDA ordinals of a server's GPUs, and of each the metrics in this frame; NaN before the first."""
     gpus, metrics = attachment.gpus_of(server), len(attachment.opened[0].metrics.metrics)
     nothing = [float("nan")] * metrics
     values = [frame.mean[attachment.opened.index(gpu)].tolist() if frame else nothing for gpu in gpus]
-    return [gpu.label for gpu in gpus], values
+    return [gpu.device.ordinal for gpu in gpus], values
 
 
-def csv_sink(attachment: Attachment, file: TextIO, path: str) -> Callable[[Frame], None]:
+def csv_sink(attachment: Attached, file: TextIO, path: str) -> Callable[[Frame], None]:
     """Rows of each frame, and of each server where it has said something new."""
     from cufall_py.export.csv import CsvWriter
 
@@ -146,13 +170,14 @@ def csv_sink(attachment: Attachment, file: TextIO, path: str) -> Callable[[Frame
 
 
 def figures(now: Now) -> Iterator[tuple[str, float, str]]:
-    """Name, value and the metric that it is by, of what a server did between its last two scrapes."""
+    """Name, value and the metric that it is by, of what a server did between its last two scrapes: a gauge as it stood
+    at the first of them, from when on the row counts."""
     interval = now.interval
     if not interval:
         return
     for name in ("running", "waiting", "cache_usage"):
         if name in interval.gauges:
-            yield name, sum(interval.gauges[name]) / 2, interval.names[name]
+            yield name, interval.gauges[name][0], interval.names[name]
     for quantity in ("generation_tokens", "prompt_tokens"):
         if rate := interval.per_s(quantity):
             yield f"{quantity}_per_s", rate.per_s, rate.name

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from . import Verb
-from .live import live, watch
+from .live import SAMPLED, live, watch
 from .playing import DEMO
 
 
 def _demo(**options: Any) -> None:
-    watch({**options, "source": DEMO})
+    watch({**options, "rotate": 0.0, "source": DEMO})
 
 
 demo = Verb(
     "demo",
-    params=[option for option in live.params if option.name != "source"],
+    params=[option for option in live.params if option.name not in SAMPLED],
     callback=_demo,
     help="Play what an H200 did, once: no GPU is needed.",
 )

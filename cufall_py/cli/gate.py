@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cufall_py.recorder import Outcome
     from cufall_py.requirements import Requirement
     from cufall_py.session import Session
+    from cufall_py.turns import Turns
 
     from .judging import Found
 
@@ -44,7 +45,7 @@ def _check_sampled(requirement: Requirement, metrics: Sequence[str]) -> None:
         raise pointed(requirement.text, 0, told)
 
 
-def check_recordable(requirements: Sequence[Requirement], source: Session | Playback) -> None:
+def check_recordable(requirements: Sequence[Requirement], source: Session | Turns | Playback) -> None:
     """Raises UsageError for a requirement on a GPU or metric that will not be in the recording."""
     from cufall_py.judgements import check
     from cufall_py.recorded_metrics import Recorded

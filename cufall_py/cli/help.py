@@ -9,7 +9,7 @@ import click
 GROUPS = {
     "Sampling": (
         *("source", "devices", "metrics", "denominator", "no_denominator", "raw", "full_scale"),
-        *("frame_us", "sample_us", "decode_us", "duration_sec"),
+        *("frame_us", "sample_us", "decode_us", "rotate", "duration_sec"),
     ),
     "Output": (
         *("view", "width", "no_labels", "color", "no_flush", "force"),

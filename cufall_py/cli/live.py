@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Callable
@@ -18,11 +17,13 @@ from cufall_py.errors import CufallError, UsageError
 from cufall_py.saying import Say
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
-from .charset import encoding_of, takes
+from .charset import takes
 from .options import SAMPLING, in_colour, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
+from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
 from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from, length_from
+from .waterfall import LEAST_WIDTH, MOST_WIDTH, bad_width, rows
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,12 +36,9 @@ if TYPE_CHECKING:
     from .verdict_view import Groups, VerdictScreen
 
 VERDICT_LINES = "verdict lines"
-LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
 LONGEST_S = 1e9
-
-
-def bad_width(value: object) -> str:
-    return f"--width {value}: must be a whole number from {LEAST_WIDTH} to {MOST_WIDTH}"
+SAMPLED = ("source", "rotate")
+"""Options that verbs do without which play a recording that they are told otherwise."""
 
 
 def bad_duration(value: object) -> str:
@@ -48,7 +46,7 @@ def bad_duration(value: object) -> str:
 
 
 @click.command(cls=Verb)
-@with_options(*SAMPLING, *PLAYING)
+@with_options(*SAMPLING, *PLAYING, ROTATE)
 @option(
     "--duration-sec",
     type=number(float, bad_duration),
@@ -116,10 +114,17 @@ def watch(options: dict[str, Any]) -> None:
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], FrameSource]:
     """Where frames come from, once the plan is known."""
 
+    turn_s = seconds_from(options)
+
     def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> FrameSource:
         from cufall_py.session import Session
 
-        return Session(plan, say, process=process, asked=asked)
+        def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> Session:
+            return Session(plan, say, process=process, asked=asked)
+
+        if not turn_s:
+            return at_once(plan, process)
+        return in_turns(plan, plan.wanted, turn_s, say, process, asked, at_once)
 
     return source_of(options, stack, lambda path, plan, say: playback(path, plan, say, options), sample)
 
@@ -229,7 +234,7 @@ def _sinks(
         place = STDOUT if file is sys.stdout else options["csv_path"]
         sinks.append(_csv_sink(source, file, place, not options["no_flush"]))
     if view == "waterfall":
-        sinks.append(_waterfall_sink(source, options))
+        sinks.append(rows(source, options))
     if view == VERDICT_LINES:
         from .verdict_view import line_sink
 
@@ -246,44 +251,13 @@ def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Cal
         writer = CsvWriter(file, source.opened)
 
     def write(frame: Frame) -> None:
+        writer.gpus, writer.turn = source.opened, source.turn.name if source.turn else ""
         with writing(place):
             writer.write(frame)
             if flush:
                 file.flush()
 
     return write
-
-
-def _waterfall_sink(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:
-    from cufall_py.views.waterfall import ASCII_BLANK, ASCII_RAMP, row
-
-    metrics = source.opened[0].metrics.metrics
-    labels, colour = not options["no_labels"], bool(options["color"])
-    if ascii_only := not takes(sys.stdout, "\u28ff\u00b7"):
-        ramp = f"bands are of {ASCII_RAMP.strip()} (least to most), {ASCII_BLANK} where not measured"
-        say(f"stdout takes no Braille dots ({encoding_of(sys.stdout)}): {ramp}")
-    width = options["width"] or 0
-
-    def write(frame: Frame) -> None:
-        nonlocal width
-        gpus = [opened.label for opened in source.opened]  # by what each is measured may turn out late
-        width = width or _width(len(row(frame, gpus, metrics, 0, labels, False)), len(gpus) * len(metrics))
-        line = row(frame, gpus, metrics, width, labels, colour, ascii_only)
-        with writing(STDOUT):
-            # with its end in one piece: a signal may end this between two
-            print(line + "\n", end="", flush=not options["no_flush"])
-
-    return write
-
-
-def _width(bare: int, bands: int) -> int:
-    """Characters of a band: 32, but on a terminal no more than fit beside the `bare` rest of a row."""
-    if not sys.stdout.isatty():
-        return DEFAULT_WIDTH
-    columns = shutil.get_terminal_size().columns
-    if columns < bare + bands:
-        say(f"a row needs {bare + bands} columns, this terminal has {columns}; try --no-labels or fewer --devices")
-    return min(max((columns - bare) // bands, LEAST_WIDTH), DEFAULT_WIDTH)
 
 
 def _screen(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cufall_py.pyramid import Builder
     from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
+    from cufall_py.served import Served
     from cufall_py.views.html_report import Page, Roofline, Section
 
     Taking = AbstractContextManager[Callable[[Rows], None]]
@@ -68,12 +69,19 @@ class HtmlPage:
         self._verdicts = _verdict_bins(reading)
         self.rows, self.frames = self._builder.add, self._verdicts.add
 
-    def write(self, path: str, report: Report, title: str = "", question: Question | None = None) -> None:
-        """Write it, with what the recording came to."""
+    def write(
+        self,
+        path: str,
+        report: Report,
+        title: str = "",
+        question: Question | None = None,
+        servers: Sequence[Served] = (),
+    ) -> None:
+        """Write it, with what the recording came to, and its inference servers."""
         from cufall_py.views import summary
         from cufall_py.views.html_report import html_report
 
-        sections = list(_sections(report, question))
+        sections = [*_server_sections(servers), *_sections(report, question)]
         strip = self._verdicts.strip() if summary.has_verdicts(report) else None
         page = _page(self._reading, self._builder, title or os.path.basename(self._reading.path))
         with _writing(path) as write:
@@ -156,6 +164,18 @@ def _roofline(report: Report) -> Roofline | None:
     return Roofline(report.judging.table.reachable, sum(peaks) / len(peaks) if alike else math.nan)
 
 
+def _server_sections(servers: Sequence[Served]) -> Iterator[Section]:
+    """Of each inference server what it came to, by running requests and by phase."""
+    from cufall_py.views import served
+    from cufall_py.views.html_report import Section
+
+    for one in servers:
+        held = [] if one.rows else [served.NOT_HELD]
+        notes = [*held, *served.figures(one.log)]
+        yield Section(f"{served.title(one.log)}: by running requests", served.by_concurrency(one), notes)
+        yield Section(f"{one.log.url}: by phase", served.by_phase(one))
+
+
 def _sections(report: Report, question: Question | None) -> Iterator[Section]:
     """What is told of each region: its verdicts, and where that is asked for its ceilings."""
     from cufall_py.headroom import headrooms
@@ -193,7 +213,8 @@ def _range(periods: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 def _about(reading: Reading) -> dict[str, object]:
     """What must be known to read the trace right."""
-    return {"not measured": -1, **({"thinned": line} if (line := _thinned(reading)) else {})}
+    turns = {"turns": reading.turn.line} if reading.turn else {}
+    return {"not measured": -1, **turns, **({"thinned": line} if (line := _thinned(reading)) else {})}
 
 
 def _thinned(reading: Reading) -> str:
@@ -241,7 +262,7 @@ def _page(reading: Reading, builder: Builder, title: str) -> Page:
         begin_ns=reading.outline.start_ns,
         spans=reading.spans,
         regions=_regions(reading),
-        notes=[line] if (line := _thinned(reading)) else [],
+        notes=[line for line in (reading.turn.line if reading.turn else "", _thinned(reading)) if line],
         gaps=[Gap(g.gpu or 0, g.start_ns, g.end_ns, int(g.fields.get("samples", 0))) for g in _gaps(reading)],
     )
 

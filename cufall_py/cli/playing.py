@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cufall_py.plan import Plan
     from cufall_py.playback import Playback
     from cufall_py.readings import Reading
+    from cufall_py.rotation import Turn
     from cufall_py.sources import Opened
 
 T = TypeVar("T")
@@ -36,9 +37,15 @@ DEMO_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "de
 class FrameSource(Protocol):
     """Where frames come from: GPUs that are sampled (Session), or a recording (Playback). A context manager."""
 
-    opened: list[Opened]
-    """What the rows of its frames are."""
     plan: Plan
+
+    @property
+    def opened(self) -> list[Opened]:
+        """What the rows of its frames are; with another turn of a rotation, others."""
+
+    @property
+    def turn(self) -> Turn | None:
+        """The set of a rotation that is on, None where there is but one set."""
 
     @property
     def length_s(self) -> float | None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import say
@@ -16,10 +16,10 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 class Progress:
-    """Of the recording at `path`; nothing is shown unless `shown`. `counts` gives samples got and lost."""
+    """Of the recordings at `paths`; nothing is shown unless `shown`. `counts` gives samples got and lost."""
 
-    def __init__(self, path: Path, shown: bool) -> None:
-        self._path, self._shown = path, shown
+    def __init__(self, paths: Sequence[Path], shown: bool) -> None:
+        self.paths, self._shown = paths, shown
         self._began_s = self._due_s = time.monotonic()
         self._width = 0
 
@@ -30,7 +30,7 @@ class Progress:
             return
         self._due_s = now_s + PERIOD_S
         samples, lost = counts()
-        line = f"{now_s - self._began_s:.0f} s, {samples} samples, {lost} lost, {size_of(self._path)}"
+        line = f"{now_s - self._began_s:.0f} s, {samples} samples, {lost} lost, {size_of(self.paths)}"
         self._write(line[: shutil.get_terminal_size().columns - 1])
 
     def say(self, line: str) -> None:
@@ -52,10 +52,10 @@ class Progress:
         self._width = len(line)
 
 
-def size_of(path: Path) -> str:
-    """How large a file is, for a person."""
+def size_of(paths: Sequence[Path]) -> str:
+    """How large files are in all, for a person."""
     try:
-        size = float(os.stat(path).st_size)
+        size = float(sum(os.stat(path).st_size for path in paths))
     except OSError:
         return "gone"
     unit = 0

@@ -25,6 +25,7 @@ from .options import SAMPLING, number, option, plan_from, with_defaults, with_op
 from .places import READ, RESULT, check_places, writable
 from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, source_of
 from .progress import Progress, size_of
+from .rotate import ROTATE, in_turns, seconds_from
 from .verdicts import NAMED_GROUPS, groups_named
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from cufall_py.requirements import Requirement
     from cufall_py.resolve import Wanted
     from cufall_py.session import Session
+    from cufall_py.turns import Turns
 
 SETS = (("tensor", "sm", "gr", "dram"), ("tensor", "sm", "gr"), ("tensor",))
 """What is recorded unless asked otherwise, with what verdicts take besides: the widest cheap set (docs/metrics.md), or
@@ -95,7 +97,8 @@ def record(**options: Any) -> None:
     """Record every sample: beside a command, for a while, or until Ctrl-C; and judge what was recorded.
 
     A command's input, output and end are its own, and signals are passed on to it; region `command` is when it runs.
-    Requirements are judged at the end, in that region if no other is named.
+    Without one, region `duration` is what --duration-sec asks for, from when all GPUs give samples. Requirements are
+    judged at the end, in that region if no other is named.
     """
     taken = {options["output"]: "is where -o goes", read_of(options["source"]): READ}
     with result_to(options["result"], taken) as told:
@@ -109,17 +112,17 @@ def _record(options: dict[str, Any], taken: dict[str, str], told: dict[str, Any]
     path = _output(options["output"], options["force"], options["source"])
     _check_keep(options["keep"], path)
     check_places({"--junit": options["junit"]} if options["junit"] else {}, {**taken, options["result"]: RESULT})
-    outcome = _recorded(path, requirements, options)
-    told["path"] = str(path.absolute())
+    paths, outcome = _recorded(path, requirements, options)
+    told |= {"path": str(path.absolute())} if paths == [path] else {"paths": [str(p.absolute()) for p in paths]}
     if requirements:
         outcome = gate.judge(path, requirements, outcome, options, told)
-    say(f"{path} ({size_of(path)}): {outcome.why}; exit {outcome.exit_code}")
+    say(f"{', '.join(map(str, paths))} ({size_of(paths)}): {outcome.why}; exit {outcome.exit_code}")
     raise End(outcome.exit_code, outcome.why, OWN if outcome.own else "")
 
 
 def _add_options_of_others(command: click.Command) -> None:
     """Those of sampling and of playing, with the defaults of a recording."""
-    for decorate in (*SAMPLING, *OPTIONS):
+    for decorate in (*SAMPLING, *OPTIONS, ROTATE):
         decorate(command)
     command.params = [param for param in command.params if param.name != "loop"]
     options = with_defaults(command, {"metrics": SETS[0], "sample_us": SAMPLE_US})
@@ -129,21 +132,27 @@ def _add_options_of_others(command: click.Command) -> None:
 _add_options_of_others(record)
 
 
-def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str, Any]) -> Outcome:
-    """Record to this path. Raises CufallError, before the command is started, if there is nothing to record."""
+def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str, Any]) -> tuple[list[Path], Outcome]:
+    """Record to this path, or of sets in turns to several beside it: which. Raises CufallError, before the command is
+    started, if there is nothing to record."""
     wishes = _wishes(options)
     shown = not wishes.command and bool(sys.stderr) and sys.stderr.isatty()  # where a command writes, nothing else does
-    progress = Progress(path, shown)
+    progress = Progress([path], shown)
+    played = options["source"]
     with ExitStack() as stack:
         begin = _source(options, stack)
         source = begin(plan_from(options), progress.say)
         stack.callback(source.close)
         gate.check_recordable(requirements, source)
-        return _run(source, path, options, wishes, progress)
+        progress.paths = source.paths(path)
+        for place in progress.paths:
+            _free(place, options["force"], played)
+            check_places({"-o": str(place)}, {options["result"]: RESULT})
+        return progress.paths, _run(source, path, options, wishes, progress)
 
 
 def _run(
-    source: Session | Playback, path: Path, options: dict[str, Any], wishes: Wishes, progress: Progress
+    source: Session | Turns | Playback, path: Path, options: dict[str, Any], wishes: Wishes, progress: Progress
 ) -> Outcome:
     from cufall_py.recorder import Recorder, Signals
 
@@ -173,16 +182,26 @@ def _wishes(options: dict[str, Any]) -> Wishes:
     return Wishes(command, *times)
 
 
-def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], Session | Playback]:
+def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], Session | Turns | Playback]:
     """What is recorded, once the plan is known."""
+    turn_s = seconds_from(options)
     by_default = click.get_current_context().get_parameter_source("metrics") == ParameterSource.DEFAULT
     options, duration_s = {**options, "loop": False}, options["duration_sec"]
 
-    def play(path: str, plan: Plan, say: Say) -> Session | Playback:
+    def play(path: str, plan: Plan, say: Say) -> Session | Turns | Playback:
         return _playback(path, _checked(plan, duration_s), by_default, say, options)
 
-    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> Session | Playback:
-        return _session(_checked(plan, duration_s), by_default, say, process, asked)
+    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> Session | Turns | Playback:
+        default = plan.wanted if by_default else None
+
+        def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> Session:
+            return _session(plan, plan.wanted == default, say, process, asked)
+
+        plan = _checked(plan, duration_s)
+        if not turn_s:
+            return at_once(plan, process)
+        wanted = _all_optional(plan.wanted) if default else plan.wanted
+        return in_turns(plan, wanted, turn_s, say, process, asked, at_once)
 
     return source_of(options, stack, play, sample)
 
@@ -231,14 +250,24 @@ def _by_default(wanted: Wanted) -> list[Wanted]:
     return [replace(wanted, metrics=metrics).with_optional(VERDICT_NAMES) for metrics in SETS]
 
 
+def _all_optional(wanted: Wanted) -> Wanted:
+    """The widest of SETS and what verdicts take, as far as there are counters of them, in however many passes."""
+    wanted = _by_default(wanted)[0]
+    return replace(wanted, optional=wanted.metrics)
+
+
 def _output(asked: str, force: bool, source: str) -> Path:
     """Where the recording goes. Raises UsageError for a place that it cannot go to."""
     path = writable("-o", asked) if asked else _dated()
+    _free(path, force, source)
+    return path
+
+
+def _free(path: Path, force: bool, source: str) -> None:
     if path.is_file() and not force:
         raise UsageError(f"-o {path}: is there already; --force writes over it")
     if is_read(str(path), source):
         raise UsageError(f"-o {path}: is what is played")
-    return path
 
 
 def _check_keep(keep: str, path: Path) -> None:

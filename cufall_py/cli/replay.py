@@ -8,19 +8,19 @@ from typing import Any
 import click
 
 from . import Verb
-from .live import live, watch
+from .live import SAMPLED, live, watch
 from .options import RecordingPath
 
 
 def _replay(file: str, **options: Any) -> None:
-    watch({**options, "source": os.path.join(os.curdir, file)})  # a path, whatever its name
+    watch({**options, "rotate": 0.0, "source": os.path.join(os.curdir, file)})  # a path, whatever its name
 
 
 replay = Verb(
     "replay",
     params=[
         click.Argument(["file"], type=RecordingPath()),
-        *(option for option in live.params if option.name != "source"),
+        *(option for option in live.params if option.name not in SAMPLED),
     ],
     callback=_replay,
     help="Play a recording: no GPU is needed.",

@@ -79,7 +79,7 @@ def report(files: tuple[str, ...], **options: Any) -> None:
     """Sum up recordings: each GPU, all of them, each region; and judge them.
 
     Without an output on stdout, the summary is text there. Requirements must hold on each GPU of each FILE, in the
-    region `command` if there is one and no other is named.
+    region `command` or `duration` if there is one and no other is named.
     """
     if not sys.stdout:
         raise CufallError("stdout is closed, and the report goes there")
@@ -97,9 +97,10 @@ def _report(files: Sequence[str], options: dict[str, Any], told: dict[str, Any])
     _check_outputs(files, options, bool(requirements))
     end_in_order()
     readings = [_reading(file, options, requirements, question) for file in files]
-    found = [_read(reading, options, requirements, question) for reading in readings]
+    read = [_read(reading, options, requirements, question) for reading in readings]
+    found, servers = [of for of, _ in read], [served for _, served in read]
     told["requirements"] += as_data(found)
-    _write(found, options, question, [_served(of, options) for of, _ in found])
+    _write(found, options, question, servers)
     tell(found)
     annotate(options["annotate"], os.environ, found)
     _end(found)
@@ -144,8 +145,8 @@ def _reading(
 
 def _read(
     reading: Reading, options: dict[str, Any], requirements: Sequence[Requirement], question: Question | None
-) -> tuple[Report, list[Judgement]]:
-    """Read it once, for all that is made of its samples."""
+) -> tuple[tuple[Report, list[Judgement]], list[Served]]:
+    """Read it once, for all that is made of its samples, and what it has of inference servers."""
     from cufall_py.served_judgements import judged
 
     page = _html_page(reading, options)
@@ -158,9 +159,10 @@ def _read(
                 taker(rows)
 
         found = judged(reading, requirements, take, page.frames if page else None)
+    servers = _served(found[0], options)
     if page:
-        page.write(options["html"], found[0], question=question)
-    return found
+        page.write(options["html"], found[0], question=question, servers=servers)
+    return found, servers
 
 
 def _html_page(reading: Reading, options: dict[str, Any]) -> HtmlPage | None:
@@ -175,7 +177,7 @@ def _html_page(reading: Reading, options: dict[str, Any]) -> HtmlPage | None:
 
 
 def _served(of: Report, options: dict[str, Any]) -> list[Served]:
-    """Its inference servers, if it was made by `attach`; of others the file is not read again."""
+    """Its inference servers on the GPUs that are reported; a file that `attach` did not make is not read again."""
     from cufall_py.engines.events import SERVER
 
     if SERVER not in of.kinds:
@@ -183,7 +185,8 @@ def _served(of: Report, options: dict[str, Any]) -> list[Served]:
     from cufall_py.part import Part
     from cufall_py.served import served
 
-    return served(of.path, part=Part(options["begin"], options["end"], options["region"]))
+    part, gpus = Part(options["begin"], options["end"], options["region"]), [o.device.ordinal for o in of.opened]
+    return served(of.path, part, gpus)
 
 
 def _writers(reading: Reading, options: dict[str, Any]) -> Iterator[AbstractContextManager[Callable[[Rows], None]]]:

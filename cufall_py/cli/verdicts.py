@@ -68,11 +68,17 @@ NAMED_GROUPS = option(
 
 def groups_named(options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Those that requirements can name. Raises UsageError, also for what is named and not required anything of."""
-    groups = groups_from(options)
-    if groups == {}:
-        raise UsageError("--group auto: finds groups in a report; what is required names its own, as decode=4-7")
+    groups = named_alone(options)
     if groups and not options["require"]:
         raise UsageError("--group: names GPUs for a --require, such as 'tensor.mean[group=decode] >= 5%'")
+    return groups
+
+
+def named_alone(options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Those that are named. Raises UsageError, also for auto."""
+    groups = groups_from(options)
+    if groups == {}:
+        raise UsageError("--group auto: finds groups in a report; here they are named, as decode=4-7")
     return groups or {}
 
 

@@ -31,16 +31,18 @@ HEADER = (
 
 
 class CsvWriter:
-    """Writes the header at once and a frame's rows when it comes. Ratios are 0..1."""
+    """Writes the header at once and a frame's rows when it comes. Ratios are 0..1. `gpus` may change with the turns of
+    a rotation; `turn` is the one that is on, and stands beside the source.
+    """
 
     def __init__(self, file: TextIO, gpus: Sequence[Opened]) -> None:
-        self._gpus = gpus
+        self.gpus, self.turn = gpus, ""
         self._writer = csv.writer(file, lineterminator="\n")
         self._writer.writerow(HEADER)
 
     def write(self, frame: Frame) -> None:
         time = iso_time(frame.start_ns)
-        for k, opened in enumerate(self._gpus):
+        for k, opened in enumerate(self.gpus):
             for j, metric in enumerate(opened.metrics.metrics):
                 self._writer.writerow(
                     [
@@ -56,7 +58,7 @@ class CsvWriter:
                         int(frame.got[k]),
                         _value(frame.coverage[k]),
                         _value(frame.period_ns / frame.expected[k] / 1000),
-                        opened.source,
+                        f"{opened.source} {self.turn}".strip(),
                         metric.formula,
                         metric.asked,
                     ]

@@ -47,6 +47,7 @@ def _recording(report: Report, judgements: Sequence[Judgement]) -> dict[str, Any
         "samples_read": summary.samples_read,
         "samples_behind": summary.behind,
         "keep": told(report.keep) if report.keep else None,
+        "rotation": report.turn.to_json() if report.turn else None,
         "sample_lengths": [asdict(length) for length in summary.lengths],
         "spans_ns": [list(span) for span in summary.spans],
         "gpus": [_gpu(report, k) for k in range(len(report.opened))],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,6 +50,17 @@ class Opened:
         return Opened(**{**data, **read})
 
 
+@dataclass(frozen=True)
+class Passes:
+    """How many passes counters need together on a chip, told without sampling; one pass can be sampled at a time.
+
+    `of` raises UsageError for counters that the chip does not know.
+    """
+
+    chip: str
+    of: Callable[[Sequence[str]], int]
+
+
 class Source(Protocol):
     """One GPU's samples. `tally` is the worker's; the source adds what only it can know."""
 
@@ -81,6 +93,10 @@ class Provider(Protocol):
 
     def source(self, device: Device, plan: Plan) -> Source:
         """A source for one of them; called in its worker."""
+
+    def passes(self, device: Device) -> Passes | None:
+        """What tells of one of them which counters fit one pass; None where all that it gives comes at once. Called in
+        a process that samples nothing."""
 
 
 def provider(name: str) -> Provider:

@@ -11,7 +11,7 @@ from cufall_py.plan import Plan
 from cufall_py.ring_file import owner_of
 from cufall_py.samples import Even, Samples, Tally
 
-from . import Opened, Provider, Source
+from . import Opened, Passes, Provider, Source
 
 HINDRANCES = (CountersDenied, CountersOwned, LibraryProblem, Unsupported)
 """What keeps CUPTI from counting and does not hinder GPM."""
@@ -37,6 +37,14 @@ class AutoProvider:
     def source(self, device: Device, plan: Plan) -> AutoSource:
         first = self._unprepared or self._first.source(device, plan)
         return AutoSource(device, first, self._second.source(device, plan))
+
+    def passes(self, device: Device) -> Passes | None:
+        if self._unprepared:
+            return self._second.passes(device)
+        try:
+            return self._first.passes(device)
+        except SourceError:  # which will hinder sampling, too
+            return self._second.passes(device)
 
 
 class AutoSource:

@@ -84,6 +84,9 @@ class GpmProvider:
     def source(self, device: Device, plan: Plan) -> GpmSource:
         return GpmSource(device, plan, BoundGpm(device))
 
+    def passes(self, device: Device) -> None:
+        return None
+
 
 class GpmSource:
     """GPM's means of one GPU, a sample a renewal."""

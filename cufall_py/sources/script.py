@@ -11,7 +11,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -22,10 +22,10 @@ from cufall_py.errors import CountersDenied, CountersOwned, SourceError, UsageEr
 from cufall_py.metrics import MetricSet
 from cufall_py.plan import RECORD_BYTES, Plan
 from cufall_py.presets import COMMON, Recipe, table
-from cufall_py.resolve import resolve, unit_of
+from cufall_py.resolve import check_one_pass, resolve, unit_of
 from cufall_py.samples import Even, Floats, Ints, Samples, Tally
 
-from . import Opened
+from . import Opened, Passes
 from .script_file import Phase, Script, parse
 
 CLOCK_HZ = {"sm": 1.755e9, "smsp": 1.755e9, "gr": 1.6e9, "dram": 3.2e9, "lts": 1.6e9, "pcie": 1.0e9}
@@ -67,6 +67,9 @@ class ScriptProvider:
     def source(self, device: Device, plan: Plan) -> ScriptSource:
         return ScriptSource(self.script, device, plan, self.origin_ns, self._now_ns)
 
+    def passes(self, device: Device) -> Passes:
+        return Passes(self.script.chip, lambda counters: passes(self.script, counters))
+
     def _uuid(self, ordinal: int) -> str:
         if ordinal < len(self.script.uuids):
             return self.script.uuids[ordinal]
@@ -92,6 +95,7 @@ class ScriptSource:
     def open(self) -> Opened:
         self._raise_at_open()
         metrics = resolve(self._plan.wanted, self._script.chip)
+        check_one_pass(metrics, passes(self._script, metrics.counters), self._script.chip)
         metrics = metrics.with_peaks({name: peak(name) for name in metrics.unknown_peaks()})
         self._metrics = metrics
         self._rates = np.stack([self._rate(phase, metrics) for phase in self._pattern])
@@ -166,6 +170,13 @@ class ScriptSource:
                 order = np.sort(np.concatenate([np.arange(len(samples)), np.flatnonzero(hit)]))
                 samples, since_s = samples[order], since_s[order]
         return samples
+
+
+def passes(script: Script, counters: Sequence[str]) -> int:
+    """How many passes these counters need together. Raises UsageError for one that no short name is made of."""
+    for name in counters:
+        rate(name, {}, script.chip)
+    return -(-len(set(counters)) // script.pass_counters)
 
 
 def peak(counter: str) -> float:

@@ -15,12 +15,13 @@ from cufall_py.errors import UsageError
 from cufall_py.presets import RATES, SHORT_NAMES
 
 MOST_GPUS = 16
-FIELDS = ("gpus", "name", "chip", "uuids", "pattern", "patterns", "stagger_ms", "burn_ms", "faults")
+FIELDS = ("gpus", "name", "chip", "uuids", "pattern", "patterns", "stagger_ms", "burn_ms", "pass_counters", "faults")
 FAULT_FIELDS = ("gpu", "kind", "at_s", "for_s")
 FAULT_KINDS = ("hang", "crash", "lost", "denied", "owned", "gap", "absurd", "duplicate")
 LEAST_PHASE_MS, DAY_MS = 0.001, 86_400_000
 MINUTE_MS = 60_000
 LONGEST_S = 1e9
+MOST_COUNTERS = 1000
 MOST_A_SECOND = 1e9
 """Of what is counted and not measured against a peak."""
 MOST_LETTERS = 50
@@ -60,6 +61,8 @@ class Script:
     burn_ms: float = 0.0
     faults: tuple[Fault, ...] = ()
     uuids: tuple[str, ...] = ()
+    pass_counters: int = MOST_COUNTERS
+    """How many counters, elapsed ones included, fit one pass."""
 
 
 def parse(text: str) -> Script:
@@ -81,6 +84,7 @@ def parse(text: str) -> Script:
         burn_ms=_number("burn_ms", data.get("burn_ms", 0), 0, MINUTE_MS),
         faults=tuple(_fault(f"faults[{k}]", one, count) for k, one in enumerate(_list("faults", data, []))),
         uuids=_uuids(_list("uuids", data, []), count),
+        pass_counters=_whole("pass_counters", data.get("pass_counters", MOST_COUNTERS), 1, MOST_COUNTERS),
     )
 
 

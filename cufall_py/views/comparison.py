@@ -11,6 +11,7 @@ from cufall_py.analysis.intervals import CONFIDENCE
 from cufall_py.analysis.limits import POINTS, RELATIVE
 from cufall_py.analysis.series import WHOLE_RUN, Run, Sides
 from cufall_py.export.nulls import or_null
+from cufall_py.shown import plain as number
 
 from .listing import table
 from .tables import MISSING
@@ -90,7 +91,7 @@ def _made(found: Comparison, base: int, new: int, effects: dict[str, float]) -> 
 def _value(value: float, plain: bool) -> str:
     if math.isnan(value):
         return MISSING
-    return f"{value:.4g}" if plain else f"{100 * value:.{_digits(100 * value)}f}%"
+    return number(value) if plain else f"{100 * value:.{_digits(100 * value)}f}%"
 
 
 def _digits(percent: float) -> int:

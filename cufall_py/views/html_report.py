@@ -287,7 +287,7 @@ def _time(ns: float) -> str:
 def _summary(page: Page) -> str:
     """A row a GPU: how much was measured, and of each metric mean and greatest sample."""
     readings = _known_readings(page)
-    heads = [m.label for m in page.metrics]
+    heads = [f"{m.label}, {m.unit}" if m.unit else m.label for m in page.metrics]
     units = [READING_UNITS[k] for k in readings]
     first = "".join(f'<th colspan="2" scope="colgroup">{html.escape(head)}</th>' for head in heads)
     first += "".join(f'<th scope="col">{name}</th>' for name, _ in units)
@@ -332,7 +332,7 @@ def _percent(ratio: float) -> str:
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.4g}"
+    return "–" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _whole_number(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from cufall_py.analysis.concurrency import Mean, Row
 from cufall_py.analysis.phases import PHASES
@@ -12,11 +12,14 @@ from cufall_py.engines.rates import Interval, kept_share
 from cufall_py.engines.reading import Reading
 from cufall_py.served import Log, Served, gauge, latency, total
 
-from .tables import MISSING, Table, text
+from .tables import MISSING, Table, as_html as table_html, text
 from .verdict import share_text
 
 BAR, ASCII_BAR, BAR_WIDTH = "▇", "#", 40
-UNSURE = "unsure"
+HELD = "of the times between two scrapes that both read so many"
+NOT_HELD = "no number of running requests was held"
+LEAST_HALF = 0.005
+"""Half an interval that is less is told as 0."""
 
 
 def as_text(found: Sequence[Served], ascii_only: bool = False) -> Iterator[str]:
@@ -24,13 +27,13 @@ def as_text(found: Sequence[Served], ascii_only: bool = False) -> Iterator[str]:
     for k, one in enumerate(found):
         yield from [""] * bool(k)
         yield title(one.log)
+        if len(one.log.readings) == 1:
+            yield "one page of metrics alone came, so that no rates are known: they are read once a second"
         yield from figures(one.log)
         yield ""
-        yield "by running requests (of the times between two scrapes that both read so many)"
-        yield from text(by_concurrency(one), ascii_only) if one.rows else ["no number of running requests was held"]
-        if one.rows:
-            yield ""
-            yield from plot(one.rows, ascii_only)
+        yield f"by running requests ({HELD})"
+        yield from text(by_concurrency(one), ascii_only) if one.rows else [NOT_HELD]
+        yield from plot(one.rows, ascii_only)
         yield ""
         yield "by phase"
         yield from text(by_phase(one), ascii_only)
@@ -38,8 +41,19 @@ def as_text(found: Sequence[Served], ascii_only: bool = False) -> Iterator[str]:
 
 def title(log: Log) -> str:
     """Which server: its address, engine, role and GPUs."""
-    gpus = ", ".join(f"g{gpu}" for gpu in log.gpus) or "no GPU"
-    return f"{log.url}: {log.engine or 'no page of metrics'}{f', {log.role}' if log.role else ''}, on {gpus}"
+    role = f", {log.role}" if log.role else ""
+    return f"{log.url}: {log.engine or 'no page of metrics'}{role}, on {ranges(log.gpus) or 'no GPU'}"
+
+
+def ranges(gpus: Sequence[int]) -> str:
+    """`g0-g3, g6`."""
+    found: list[list[int]] = []
+    for gpu in gpus:
+        if found and gpu == found[-1][-1] + 1:
+            found[-1].append(gpu)
+        else:
+            found.append([gpu])
+    return ", ".join(f"g{of[0]}-g{of[-1]}" if len(of) > 1 else f"g{of[0]}" for of in found)
 
 
 def figures(log: Log) -> Iterator[str]:
@@ -67,22 +81,36 @@ def acceptance(intervals: Sequence[Interval]) -> float | None:
 
 def by_concurrency(one: Served) -> Table:
     """A row a number of running requests; values with half of their 95 % interval, where there is one."""
-    head = ("running", "scrapes", "seconds", "frames", "gen tok/s", "prompt tok/s", "ITL ms", *one.labels)
+    head = ("running", "scrapes", "seconds", "frames", "gen tok/s", "prompt tok/s", "ITL ms", *headings(one))
     return Table(head, [_row(one, row) for row in one.rows], words=0)
 
 
 def _row(one: Served, row: Row) -> list[str]:
     frames = max((mean.count for mean in row.metrics.values()), default=0)
-    tokens = [_mean(mean, number) for mean in (row.generation_tokens_per_s, row.prompt_tokens_per_s)]
     return [
         running(row),
         str(row.intervals),
         f"{row.seconds:.1f}",
         str(frames),
-        *tokens,
-        _mean(row.tpot_s, lambda seconds: f"{1000 * seconds:.3g}"),
-        *(_mean(row.metrics[label], percent) for label in one.labels),
+        _mean(row.generation_tokens_per_s),
+        _mean(row.prompt_tokens_per_s),
+        _mean(times(row.tpot_s, 1000)),
+        *(_mean(*in_unit(row.metrics[label], unit)) for label, unit in zip(one.labels, one.units, strict=True)),
     ]
+
+
+def headings(one: Served) -> list[str]:
+    """Of the columns of metrics: a number a second says so."""
+    return [label + unit.replace("%", "") for label, unit in zip(one.labels, one.units, strict=True)]
+
+
+def in_unit(mean: Mean, unit: str) -> tuple[Mean, str]:
+    """As a person reads it: a ratio in percent."""
+    return (times(mean, 100), unit) if unit == "%" else (mean, "")
+
+
+def times(mean: Mean, factor: float) -> Mean:
+    return Mean(factor * mean.value, factor * mean.low, factor * mean.high, mean.count)
 
 
 def running(row: Row) -> str:
@@ -97,22 +125,36 @@ def by_phase(one: Served) -> Table:
             phase,
             f"{one.phase_s[phase]:.1f}",
             share_text(one.phase_s[phase] / whole) if whole else MISSING,
-            *(percent(value) for value in one.phase_means[phase].tolist()),
+            *(shown(value, unit) for value, unit in zip(one.phase_means[phase].tolist(), one.units, strict=True)),
         ]
         for phase in PHASES
     ]
-    return Table(("phase", "seconds", "share", *one.labels), rows)
+    return Table(("phase", "seconds", "share", *headings(one)), rows)
 
 
 def plot(rows: Sequence[Row], ascii_only: bool = False) -> Iterator[str]:
-    """Generation tokens a second against running requests, a bar a row."""
-    values = [row.generation_tokens_per_s.value for row in rows]
-    most = max((value for value in values if math.isfinite(value)), default=0.0)
-    width = max(len(running(row)) for row in rows)
-    yield "generation tokens/s against running requests"
-    for row, value in zip(rows, values, strict=True):
-        length = round(BAR_WIDTH * value / most) if most and math.isfinite(value) else 0
-        yield f"{running(row):>{width}} {(ASCII_BAR if ascii_only else BAR) * length} {number(value)}"
+    """Generation tokens a second against running requests, a bar a row; prompt tokens of one that generates none."""
+    for name, values in tokens(rows).items():
+        most = max((value.value for value in values if math.isfinite(value.value)), default=0.0)
+        if most:
+            yield from ("", f"{name} against running requests")
+            yield from _bars([running(row) for row in rows], [mean.value for mean in values], most, ascii_only)
+            return
+
+
+def tokens(rows: Sequence[Row]) -> dict[str, list[Mean]]:
+    """What is made a second against running requests, by what it is called."""
+    return {
+        "generation tokens/s": [row.generation_tokens_per_s for row in rows],
+        "prompt tokens/s": [row.prompt_tokens_per_s for row in rows],
+    }
+
+
+def _bars(names: Sequence[str], values: Sequence[float], most: float, ascii_only: bool) -> Iterator[str]:
+    width = max(map(len, names))
+    for name, value in zip(names, values, strict=True):
+        length = round(BAR_WIDTH * value / most) if math.isfinite(value) else 0
+        yield f"{name:>{width}} {(ASCII_BAR if ascii_only else BAR) * length} {number(value)}"
 
 
 def line(reading: Reading | None, interval: Interval | None) -> str:
@@ -138,35 +180,39 @@ def _rates(interval: Interval) -> Iterator[str]:
         yield f"accepted {share_text(kept)}"
 
 
-def as_html(found: Sequence[Served]) -> str:
+def as_html(found: Sequence[Served]) -> Iterator[str]:
     """The tables of several servers, for a notebook."""
-    parts = (
-        f"<h4>{html.escape(title(one.log))}</h4>{_html(by_concurrency(one))}{_html(by_phase(one))}" for one in found
-    )
-    return "".join(parts)
+    for one in found:
+        yield f"<h4>{html.escape(title(one.log))}</h4>"
+        yield table_html(by_concurrency(one))
+        yield table_html(by_phase(one))
 
 
-def _html(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.head)
-    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in table.rows)
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+def _mean(mean: Mean, unit: str = "") -> str:
+    """`640 ±20`, `14 ±6%`: with half of its 95 % interval, in the same unit; alone where the data sets none."""
+    told, half = _digits(mean.value, unit), (mean.high - mean.low) / 2
+    if told in (MISSING, "0") or told.startswith("<") or not math.isfinite(half):
+        return told + unit * (told != MISSING)
+    return f"{told} ±{_half(half, told)}{unit}"
 
 
-def _mean(mean: Mean, shown: Callable[[float], str]) -> str:
-    """`512 ±3%`: relative, for the units differ; alone where the data sets no interval."""
-    if math.isnan(mean.value):
-        return MISSING
-    half = (mean.high - mean.low) / 2
-    told = f" ±{100 * half / mean.value:.0f}%" if math.isfinite(half) and mean.value else ""
-    return f"{shown(mean.value)}{told}"
+def _digits(value: float, unit: str) -> str:
+    return number(value) if unit != "%" or math.isnan(value) else share_text(value / 100).rstrip("%")
+
+
+def _half(half: float, told: str) -> str:
+    """With as many decimals as what it is of, or one digit where that would make nothing of it."""
+    same = f"{half:.{len(told.partition('.')[2])}f}"
+    return same if float(same) or half < LEAST_HALF else f"{half:.1g}"
+
+
+def shown(value: float, unit: str) -> str:
+    """A value of a metric: a ratio in percent, else a number."""
+    return share_text(value) if unit == "%" else number(value)
 
 
 def number(value: float) -> str:
     return MISSING if not math.isfinite(value) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def percent(value: float) -> str:
-    return MISSING if math.isnan(value) else share_text(value)
 
 
 def milliseconds(seconds: float) -> str:

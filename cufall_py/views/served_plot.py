@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from cufall_py.analysis.concurrency import Mean
 from cufall_py.served import Served
 
-from .served import running, title
+from .served import headings, in_unit, number, running, times, title, tokens
 
 WIDTH, HEIGHT, GAP, LEFT, TOP = 220, 130, 50, 50, 60
 DOT, INK, LINE = 3, "#333", "#2b7bba"
@@ -34,16 +34,16 @@ def _server(one: Served) -> str:
 
 
 def _panels(one: Served) -> list[tuple[str, list[Mean]]]:
+    made = [(name, means) for name, means in tokens(one.rows).items() if any(mean.value > 0 for mean in means)]
     panels = [
-        ("generation tokens/s", [row.generation_tokens_per_s for row in one.rows]),
-        ("inter-token latency, ms", [_times(row.tpot_s, 1000) for row in one.rows]),
-        *((f"{label}, %", [_times(row.metrics[label], 100) for row in one.rows]) for label in one.labels),
+        *made,
+        ("inter-token latency, ms", [times(row.tpot_s, 1000) for row in one.rows]),
+        *(
+            (f"{label}, %" if unit == "%" else heading, [in_unit(row.metrics[label], unit)[0] for row in one.rows])
+            for label, unit, heading in zip(one.labels, one.units, headings(one), strict=True)
+        ),
     ]
     return [(name, means) for name, means in panels if any(math.isfinite(mean.value) for mean in means)]
-
-
-def _times(mean: Mean, factor: float) -> Mean:
-    return Mean(factor * mean.value, factor * mean.low, factor * mean.high, mean.count)
 
 
 def _panel(k: int, name: str, means: Sequence[Mean], one: Served) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _panel(k: int, name: str, means: Sequence[Mean], one: Served) -> Iterator[st
     xs = [left + WIDTH * (j + 0.5) / len(means) for j in range(len(means))]
     yield f'<text x="{left}" y="{TOP - 10}">{html.escape(name)}</text>'
     yield f'<path d="M{left} {TOP}V{bottom}H{left + WIDTH}" fill="none" stroke="{INK}"/>'
-    yield f'<text x="{left - 4}" y="{TOP + 4}" text-anchor="end">{most:.3g}</text>'
+    yield f'<text x="{left - 4}" y="{TOP + 4}" text-anchor="end">{number(most)}</text>'
     yield f'<text x="{left - 4}" y="{bottom}" text-anchor="end">0</text>'
     shown = [(x, mean) for x, mean in zip(xs, means, strict=True) if math.isfinite(mean.value)]
     points = " ".join(f"{x:.1f},{bottom - HEIGHT * mean.value / most:.1f}" for x, mean in shown)

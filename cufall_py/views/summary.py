@@ -13,6 +13,7 @@ from cufall_py.keep import told
 from cufall_py.metrics import Metric
 from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
+from cufall_py.shown import percent as percent, plain as plain
 
 from . import groups, verdict
 from .tables import MISSING, Table, escaped, markdown, text
@@ -41,6 +42,7 @@ DIFFERS_POINTS, DIFFERS_SHARE = 0.0005, 0.01
 def as_text(report: Report, columns: int = 0, ascii_only: bool = False) -> Iterator[str]:
     """Lines for a terminal of so many columns (0: any), where a table that is too wide is told in two."""
     yield headline(report)
+    yield from [report.turn.line] if report.turn else []
     for title, tables in _sections(report, columns):
         yield from ("", title)
         for table in tables:
@@ -52,6 +54,7 @@ def as_text(report: Report, columns: int = 0, ascii_only: bool = False) -> Itera
 def as_markdown(report: Report, judgements: Sequence[Judgement] = ()) -> Iterator[str]:
     """The same as Markdown, with the requirements before it."""
     yield f"## {escaped(headline(report))}"
+    yield from ["", report.turn.line] if report.turn else []
     if judgements:
         yield from ("", "### Requirements", "", *markdown(requirements(judgements)))
     for title, tables in _sections(report, 0):
@@ -87,13 +90,14 @@ def requirements(judgements: Sequence[Judgement]) -> Table:
         )
         for j in judgements
     ]
-    return Table(("outcome", "requirement", "gpu", "of", "value", "samples", "coverage"), rows, words=4)
+    where = "gpu or server" if any(j.server for j in judgements) else "gpu"
+    return Table(("outcome", "requirement", where, "of", "value", "samples", "coverage"), rows, words=4)
 
 
 def judged_value(judgement: Judgement) -> str:
     """The value as it is compared: a percent, seconds, or a plain number."""
     if judgement.requirement.of_rate:
-        return f"{plain(judgement.value)}/s"
+        return MISSING if math.isnan(judgement.value) else f"{plain(judgement.value)} tok/s"
     if judgement.requirement.of_unit:
         return seconds(judgement.value)
     return plain(judgement.value) if judgement.plain else percent(judgement.value)
@@ -259,23 +263,6 @@ def _unlike_notes(report: Report, scope: Scope) -> Iterator[str]:
 def _differs(of: Statistics) -> bool:
     apart = abs(of.time_mean - of.mean)
     return apart > DIFFERS_SHARE * abs(of.mean) and (of.plain or apart > DIFFERS_POINTS)
-
-
-def percent(ratio: float) -> str:
-    """Two decimals where one would make nothing of little, or all of nearly all."""
-    if math.isnan(ratio):
-        return MISSING
-    if ratio in (0, 1):
-        return f"{100 * ratio:.0f}%"
-    if 0 < ratio < 0.00005:
-        return "<.01%"
-    if 0.9995 <= ratio < 1:
-        return f"{min(100 * ratio, 99.99):.2f}%"
-    return f"{100 * ratio:.{2 if ratio < 0.09995 else 1}f}%"
-
-
-def plain(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:.4g}"
 
 
 def seconds(value: float) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from cufall_py.shown import MISSING as MISSING, html_table
 
 from .styled import printable
 
 GAP = "  "
-MISSING = "--"
-"""What stands where nothing was measured."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,7 @@ def markdown(table: Table) -> Iterator[str]:
 
 def as_html(table: Table) -> str:
     """A table element."""
-    head = _html_cells("th", table.head, table.words)
-    rows = "".join(f"<tr>{_html_cells('td', row, table.words)}</tr>" for row in table.rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _html_cells(tag: str, cells: Sequence[str], words: int) -> str:
-    kinds = [' class="word"' if k < words else "" for k in range(len(cells))]
-    return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+    return html_table(table.head, table.rows, table.words)
 
 
 def _row(cells: Sequence[str]) -> str:

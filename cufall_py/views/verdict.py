@@ -10,6 +10,7 @@ from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.presets import RATES
 
+from .tables import MISSING
 from .waterfall import clock
 
 NAME_WIDTH = max(map(len, CLASSES))
@@ -24,11 +25,14 @@ def evidence_text(verdict: str, means: Mapping[str, float]) -> str:
 
 def value_text(name: str, value: float) -> str:
     if math.isnan(value):
-        return "--"
+        return MISSING
     return f"{value:.0f}/s" if name in RATES else share_text(value)
 
 
 def share_text(share: float) -> str:
+    """Two digits at the most; MISSING of NaN."""
+    if math.isnan(share):
+        return MISSING
     percent = 100 * share
     if 0 < percent < 0.01:
         return "<.01%"
@@ -38,7 +42,7 @@ def share_text(share: float) -> str:
 def own_share(window: WindowVerdict) -> str:
     """The share of the verdict itself; `--` of a mix of classes of which another has more: `mixed 8%` would be read as
     if little were known."""
-    return share_text(window.share) if _leads(window) else "--"
+    return share_text(window.share) if _leads(window) else MISSING
 
 
 def _leads(window: WindowVerdict) -> bool:

@@ -16,6 +16,7 @@ CONSERVED = {
     "tensor.hmma": (("bf16", 2048), TENSOR_SUM),
     "tensor.imma": (("int8", 2048), TENSOR_SUM),
     "tensor.dmma": (("fp64", 2048), TENSOR_SUM),
+    "ctas": (("bf16", 2048), "sm__ctas_launched.sum"),
 }
 """Short name: a product that uses it, and the plain counter whose sum of one launch it must give."""
 MOST_OFF = {"l2": 0.03}

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from harness import running, supervisors, tree, workers
 
@@ -134,11 +135,13 @@ def test_a_stopped_worker_goes_on_and_every_sample_is_accounted_for(gemm: None) 
         os.kill(worker, signal.SIGSTOP)
         sampling.for_s(5.0)
         os.kill(worker, signal.SIGCONT)
+        went_on_ns = time.time_ns()
         sampling.for_s(2.0)
         now = time.time_ns()
         last_second = sampling.window(now - 1_300_000_000, now - 300_000_000)
         accounted = accounted_for(sampling, 1_000_000)
-        note("stopped", accounted=accounted, **vars(sampling.session.gpus[0].tally), said=sampling.said)
+        tally = vars(sampling.session.gpus[0].tally)
+        note("stopped", accounted=accounted, gaps_s=gaps_s(sampling, went_on_ns), **tally, said=sampling.said)
         assert sampling.session.gpus[0].restarts == 0
     assert accounted == pytest.approx(1, abs=0.01)
     assert last_second.covered_ns == pytest.approx(1e9, rel=0.01)
@@ -152,6 +155,14 @@ def test_a_full_buffer_that_keeps_the_latest_counts_what_it_lost(gemm: None) -> 
     note("overflow", accounted=accounted, **vars(tally))
     assert tally.lost > 0
     assert accounted == pytest.approx(1, abs=0.01)
+
+
+def gaps_s(sampling: Sampling, origin_ns: int) -> list[tuple[float, float]]:
+    """From when to when nothing was sampled for two samples or more, before and after a moment."""
+    samples = sampling.samples()
+    after = np.flatnonzero(samples.start_ns[1:] - samples.end_ns[:-1] > 2_000_000)
+    edges = zip(samples.end_ns[after].tolist(), samples.start_ns[after + 1].tolist(), strict=True)
+    return [((a - origin_ns) / 1e9, (b - origin_ns) / 1e9) for a, b in edges]
 
 
 def accounted_for(sampling: Sampling, period_ns: int) -> float:

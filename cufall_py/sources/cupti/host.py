@@ -126,8 +126,8 @@ class BoundTables:
         told = call("GetSupportedChips", c.profiler_host_get_supported_chips)
         return _texts(told.pp_chip_names, told.num_chips)
 
-    def chip_here(self) -> str:
-        return chip_of(0)
+    def chip_here(self, gpu: int = 0) -> str:
+        return chip_of(gpu)
 
     def base_metrics(self, chip: str, kind: str) -> list[str]:
         return self._host(chip).base_metrics(kind)

@@ -11,9 +11,9 @@ from cufall_py.devices import Device, cuda_devices, show_only
 from cufall_py.errors import AbsentUnit, LibraryProblem, UsageError
 from cufall_py.metrics import INFINITE, MetricSet
 from cufall_py.plan import Plan
-from cufall_py.resolve import chip_note, resolve
+from cufall_py.resolve import check_one_pass, chip_note, resolve
 from cufall_py.samples import TOO_LONG_NS, Even, Samples, Tally
-from cufall_py.sources import Opened
+from cufall_py.sources import Opened, Passes
 from cufall_py.verified import here
 
 from . import loader
@@ -50,6 +50,14 @@ class CuptiProvider:
         from .bindings import BoundPm
 
         return CuptiSource(device, plan, BoundPm(show_only(device)))
+
+    def passes(self, device: Device) -> Passes:
+        from .tables import passes_on
+
+        try:
+            return passes_on(device.ordinal)
+        except CuptiError as error:
+            raise explain(error, device) from None
 
 
 class CuptiSource:
@@ -118,11 +126,7 @@ class CuptiSource:
             # CUPTI refuses the whole set, with statuses that name neither the counter nor the reason
             metrics = self._leave_out(metrics, self._absent(metrics.counters, chip))
             passes = self._pm.schedule(metrics.counters)
-        if passes != 1:
-            raise UsageError(
-                f"{' + '.join(m.asked for m in metrics.metrics)} need {passes} passes on {chip}, "
-                "one can be sampled; ask for fewer metrics at a time"
-            )
+        check_one_pass(metrics, passes, chip)
         return metrics
 
     def _absent(self, counters: Sequence[str], chip: str) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from cufall_py.catalogue import typed
 from cufall_py.errors import CufallError, NoGpu, SourceError, UsageError, as_json
 from cufall_py.presets import Recipe, table
 from cufall_py.resolve import Wanted, resolve
+from cufall_py.sources import Passes
 from cufall_py.tables import BASE, KINDS, Tables, matches
 
 from . import loader
@@ -31,8 +33,8 @@ class HostTables(Protocol):
     def chips(self) -> list[str]:
         """The chips it has tables of."""
 
-    def chip_here(self) -> str:
-        """That of the first GPU."""
+    def chip_here(self, gpu: int = 0) -> str:
+        """That of a GPU, by CUDA ordinal."""
 
     def base_metrics(self, chip: str, kind: str) -> list[str]:
         """Names without rollup; `kind` as in tables.KINDS."""
@@ -80,6 +82,25 @@ def read(host: HostTables, chip: str, pattern: str) -> Tables:
     )
 
 
+def passes_on(gpu: int) -> Passes:
+    """Of the chip of a GPU, by CUDA ordinal. Raises CufallError or CuptiError."""
+    return passes_by(_bound(), gpu)
+
+
+def passes_by(host: HostTables, gpu: int) -> Passes:
+    """The same, as told by these tables. Raises CuptiError."""
+    chip = host.chip_here(gpu)
+
+    def passes(counters: Sequence[str]) -> int:
+        try:
+            return host.passes(chip, counters)
+        except CuptiError as error:
+            names = ", ".join(counters)
+            raise UsageError(f"{names}: not to be had on {chip} (CUPTI says {error.status})") from None
+
+    return Passes(chip, passes)
+
+
 def _fitting(
     names: dict[str, list[str]], properties: dict[str, tuple[str, str]], pattern: str
 ) -> dict[str, tuple[str, ...]]:
@@ -120,8 +141,9 @@ def _failed(error: CufallError | CuptiError) -> dict[str, Any]:
     return {"failed": as_json(known)}
 
 
+@functools.cache
 def _bound() -> HostTables:
-    """CUPTI, loaded. Raises CufallError or CuptiError."""
+    """CUPTI, loaded once. Raises CufallError or CuptiError."""
     try:
         ctypes.CDLL("libcuda.so.1")  # looked for first: it takes no time, and loading CUPTI half a second
     except OSError:
