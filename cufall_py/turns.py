@@ -168,9 +168,12 @@ class Turns:
         self._ended_ns = self._ended_ns or time.time_ns()
         with ExitStack() as stack:
             for file in self._files:
-                stack.callback(file.end)
+                stack.callback(self._end_file, file)
             stack.callback(self._let_go)
             self._end_turn()
+
+    def _end_file(self, file: TurnRecording) -> None:
+        file.end(self._ended_ns)
 
     def __enter__(self) -> Turns:
         return self
@@ -202,8 +205,17 @@ class Turns:
         """What has come in a turn; nothing of what came while sets were tried."""
         if self._trying:
             return
-        self._first_ns = self._first_ns or int(samples.start_ns[0])
+        self._begin(int(samples.start_ns[0]))
+        if self._ended_ns:  # what is still to be read as it closes belongs to it
+            self._ended_ns = max(self._ended_ns, int(samples.end_ns[-1]))
         self._had[self._at].sampled_ns += int((samples.end_ns - samples.start_ns).sum())
+
+    def _begin(self, at_ns: int) -> None:
+        """A GPU had a sample then; of several the first that comes need not be the earliest."""
+        if not self._first_ns or at_ns < self._first_ns:
+            self._first_ns = at_ns
+            for file in self._files:
+                file.begun(at_ns)
 
     def _tell(self, line: str) -> None:
         """Say a line, and keep it with what is being recorded."""

@@ -194,9 +194,24 @@ def test_each_set_is_a_recording_of_its_own(source: str, out: Path, tmp_path: Pa
         row = summary.scopes[0].rows[0]
         assert {of.label: of.mean for of in row.metrics} == pytest.approx({n: RATIOS[n] for n in SETS[k]}, rel=1e-6)
         assert 0.2 < row.coverage < 0.75
-        assert summary.scopes[0].wanted_s >= 3.5  # frames of 4 s, the first of them from before the files were made
     coverages = [Reading(path).report().summary.scopes[0].rows[0].coverage for path in paths]
     assert 0.5 < sum(coverages) <= 1
+
+
+def test_the_files_of_all_sets_are_of_the_same_time(tmp_path: Path, out: Path) -> None:
+    """Also where a change of turns takes the last of what was asked for, and where a GPU comes late."""
+    faults = [fault(1, "gap", for_s=0.7)]
+    source = script(tmp_path, gpus=2, pattern=[{"ms": 1000, **RATIOS}], pass_counters=ROOM, faults=faults)
+    words = ("record", "--source", source, *QUICK, "--rotate", "1", "--duration-sec", "2.1", "-o", str(out), *ASKED)
+    ended = cufall(*words)
+    assert ended.returncode == 0, ended.stderr
+    first, second = (Recording(path) for path in beside(out))
+    assert first.outline().start_ns == second.outline().start_ns
+    assert first.outline().end_ns == second.outline().end_ns
+    assert first.regions() == second.regions()
+    (region,) = first.regions()["duration"]
+    assert region.end_ns - region.start_ns == 2_100_000_000
+    assert region.start_ns >= first.outline().start_ns
 
 
 def test_regions_and_marks_reach_all_files(source: str, out: Path) -> None:
