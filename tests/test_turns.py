@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import resource
 import signal
@@ -246,6 +247,16 @@ def test_a_file_that_is_there_is_refused_before_the_command_starts(source: str, 
     ended = cufall(*words, "--force", "--duration-sec", "2.5")
     assert ended.returncode == 0, ended.stderr
     assert Recording(beside(out)[1]).whole
+
+
+def test_nothing_is_made_beside_what_is_no_file(source: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = ("record", "--source", source, *QUICK, "--rotate", "1", *ASKED, "-o", str(pipe), "--duration-sec", "1")
+    ended = cufall(*words)
+    assert ended.returncode == 2
+    assert last_line(ended) == f"cufall: --rotate: {pipe} is no file, and sets in turn go to files beside it"
+    assert not list(tmp_path.glob("pipe.*"))
 
 
 def test_the_result_may_not_be_one_of_them(source: str, out: Path) -> None:
