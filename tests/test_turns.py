@@ -94,6 +94,14 @@ def test_the_end_tells_how_much_of_the_time_each_set_had(source: str) -> None:
     assert min(shares[:2]) >= 15
 
 
+def test_what_one_gpu_lacks_is_no_time_between_turns(tmp_path: Path) -> None:
+    """GPU 1 never gives a sample: all the time GPU 0 was sampled, but for changes."""
+    hung = script(tmp_path, gpus=2, pattern=[{"ms": 1000, **RATIOS}], pass_counters=ROOM, faults=[fault(1, "lost")])
+    ended = cufall("--source", hung, *QUICK, "--rotate", "1", "--duration-sec", "2.5", *ASKED)
+    (share,) = re.findall(r"between turns: .* \((\d+) %\), not measured", ended.stderr)
+    assert int(share) < 40  # of the halves of two GPUs it would be more than 50
+
+
 def test_a_csv_has_one_header_and_each_metric_the_rows_of_its_turns(source: str) -> None:
     ended = cufall("--source", source, *QUICK, "--rotate", "1", "--duration-sec", "2.5", *ASKED, "--csv", "-")
     assert ended.returncode == 0, ended.stderr
