@@ -117,9 +117,7 @@ def _source(recorded: Sequence[Metric], asked: Metric) -> tuple[int, float] | No
     return None
 
 
-def metrics_of(
-    wanted: Wanted, gpus: list[Recorded], turn: Turn | None = None
-) -> tuple[list[MetricSet], list[str]]:
+def metrics_of(wanted: Wanted, gpus: list[Recorded], turn: Turn | None = None) -> tuple[list[MetricSet], list[str]]:
     """What is to be read of each GPU, and a line for each metric that some of them cannot give: it is absent there.
 
     Raises UsageError, naming what there is, for a metric that none of them can give; where another set of a rotation
