@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cufall_py import BackgroundSession, Plan
+from cufall_py import BackgroundSession, CufallError, Plan
 
 
 def product(size: int) -> Callable[[], object]:
@@ -69,4 +69,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except CufallError as error:  # no GPU, counters that are denied: a line that says what to do
+        sys.exit(str(error))

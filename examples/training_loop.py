@@ -7,6 +7,7 @@ a GPU a small network is trained there; without, the same with numpy, which show
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -123,4 +124,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except cufall_py.CufallError as error:  # no GPU, counters that are denied: a line that says what to do
+        sys.exit(str(error))

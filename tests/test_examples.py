@@ -26,7 +26,7 @@ EXAMPLES = ROOT / "examples"
 
 def example(folder: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run one in a folder, with a source of scripted GPUs, half busy."""
-    line = [sys.executable, str(EXAMPLES / name), *words, "--source", script(folder)]
+    line = [sys.executable, str(EXAMPLES / name), "--source", script(folder), *words]
     return subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, timeout=100)
 
 
@@ -42,6 +42,13 @@ def test_a_training_loop_is_measured_phase_by_phase(tmp_path: Path) -> None:
         "backward": 60,
         "update": 60,
     }
+
+
+@pytest.mark.parametrize("name", ["training_loop.py", "gemm_bench.py"])
+def test_what_cannot_be_sampled_is_told_in_a_line(name: str, tmp_path: Path) -> None:
+    done = example(tmp_path, name, "--source", "script:gone.json")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("--source script:gone.json: ") and done.stderr.count("\n") == 1
 
 
 def test_a_training_loop_goes_to_a_tracker(tmp_path: Path) -> None:
