@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from .samples import Samples
 from .session import TICK_S, Cost, Session
 from .sources import Opened
 
+STEP_S = 0.005
+"""How often the end of a thread is looked for."""
 WAIT_S = 1.0
 """How much longer than two decodes the samples of a stretch of time are waited for after its end."""
 
@@ -149,7 +152,7 @@ class BackgroundSession:
 
     def _end(self) -> None:
         self._ending.set()
-        self._thread.join()
+        wait_for(self._thread)
 
     def _check(self) -> Session:
         if self._error:
@@ -199,6 +202,15 @@ class BackgroundSession:
             self._measured = [measured for measured in self._measured if not measured.complete]
             for measured in self._measured:
                 measured.add(gpu, samples, self._session.opened[gpu].metrics)
+
+
+def wait_for(thread: threading.Thread, most_s: float = math.inf) -> bool:
+    """Wait for the end of a thread; whether it came. An interrupted `join` takes a thread that runs for ended (Python
+    3.10 to 3.12), so that nobody could wait for it again."""
+    until_s = time.monotonic() + most_s
+    while (alive := thread.is_alive()) and time.monotonic() < until_s:
+        time.sleep(STEP_S)
+    return not alive
 
 
 class _Enough(Exception):

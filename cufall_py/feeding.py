@@ -16,7 +16,7 @@ from types import TracebackType
 
 from .analysis.summary import Summary
 from .attachment import Attachment
-from .background import BackgroundSession
+from .background import BackgroundSession, wait_for
 from .engines.rates import Interval
 from .errors import CufallError, UsageError
 from .measured import Measured
@@ -88,8 +88,12 @@ class Feeder:
             return
         self._closed = True
         self._end.set()
-        self._thread.join(LAST_S)
-        if self._thread.is_alive():
+        try:
+            over = wait_for(self._thread, LAST_S)
+        except BaseException:  # an interrupt, as a notebook's: it is there to be closed again
+            self._closed = False
+            raise
+        if not over:
             self._tell(f"has not taken the last window in {LAST_S:g} s")
             return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,29 @@ from tests.test_recording import full_at
 
 def plan(tmp_path: Path, **fields: object) -> Plan:
     return Plan(source=script(tmp_path, **fields), sample_us=1000, decode_us=20_000)
+
+
+def test_a_close_that_is_interrupted_can_be_called_again(tmp_path: Path) -> None:
+    """The thread is kept from its end until an interrupt has come."""
+    held = threading.Event()
+
+    def hold() -> None:
+        held.wait(5)
+
+    before = signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    session = BackgroundSession(plan(tmp_path), on_tick=hold)
+    try:
+        time.sleep(0.1)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            session.close()
+        assert not session.ended
+        held.set()
+        session.__exit__(None, None, None)
+        assert session.ended
+    finally:
+        held.set()
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_stretch_of_a_programs_time_is_measured_whole(tmp_path: Path) -> None:

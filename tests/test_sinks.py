@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -222,6 +223,24 @@ def test_a_sink_that_hangs_is_left_behind(tmp_path: Path, monkeypatch: pytest.Mo
         assert time.monotonic() - begun_s < 4
     assert said == ["Kept has not taken the last window in 0.5 s"]
     assert kept.closed == 0
+
+
+def test_a_close_that_is_interrupted_can_be_made_up_for(tmp_path: Path) -> None:
+    kept = Kept(takes_s=1.0)
+    before = signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        with BackgroundSession(plan(tmp_path)) as session:
+            log = log_to(session, kept)
+            time.sleep(0.1)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                log.close()
+            assert (len(kept.windows), kept.closed) == (0, 0)
+            log.close()
+            log.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert (len(kept.windows), kept.closed) == (1, 1)
 
 
 @pytest.fixture(scope="module")
