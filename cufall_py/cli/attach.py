@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
 
@@ -19,7 +18,7 @@ from .attach_output import end_by, judge, write
 from .attach_view import Shown, csv_sink, view_of
 from .judging import OPTIONS as JUDGING, requirements_from, result_to
 from .live import LONGEST_S, bad_duration, open_csv
-from .options import SAMPLING, number, option, plan_from, with_defaults, with_options
+from .options import SAMPLING, is_default, number, option, plan_from, with_defaults, with_options
 from .places import RESULT, check_places, writable
 from .playing import recording_of
 from .screen import Aside, Quit
@@ -133,7 +132,7 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         return
     _check(urls, options, requirements)
     loads = loads_from(options)
-    devices = "" if _is_default("devices") else options["devices"]
+    devices = "" if is_default("devices") else options["devices"]
     plan = plan_from({**options, "devices": "all"})
     duration_s = _duration(options, plan)
     with ExitStack() as stack:
@@ -157,10 +156,6 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         judgements = judge(attachment, requirements, told, options)
         silent = write(attachment, driven, judgements, options)
     end_by(end, failure, judgements, silent)
-
-
-def _is_default(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
 
 
 def _check(urls: Sequence[str], options: dict[str, Any], requirements: Sequence[Requirement]) -> None:

@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.saying import Say
 
 from . import STDOUT, Ended, Verb, end_in_order, say, writing
 from .charset import takes
-from .options import SAMPLING, in_colour, number, option, plan_from, with_options
+from .options import SAMPLING, in_colour, is_default, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
 from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
@@ -164,7 +163,7 @@ def _plan(options: dict[str, Any]) -> Plan:
     from cufall_py.plan import checked
     from cufall_py.presets import SHORT_NAMES
 
-    if click.get_current_context().get_parameter_source("frame_us") is ParameterSource.DEFAULT:
+    if is_default("frame_us"):
         options["frame_us"] = 1000 * length_from(options)
     if not options["metrics"]:
         options["metric_set"] = "verdict"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, Unsupported, UsageError
 from cufall_py.saying import Say
@@ -21,7 +20,7 @@ from cufall_py.saying import Say
 from . import Verb, gate, leave_at_once, say
 from .judging import OPTIONS as JUDGING, OWN, End, requirements_from, result_to
 from .live import LONGEST_S, bad_duration
-from .options import SAMPLING, number, option, plan_from, with_defaults, with_options
+from .options import SAMPLING, is_default, number, option, plan_from, with_defaults, with_options
 from .places import READ, RESULT, check_places, writable
 from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, source_of
 from .progress import Progress, size_of
@@ -185,7 +184,7 @@ def _wishes(options: dict[str, Any]) -> Wishes:
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], Session | Turns | Playback]:
     """What is recorded, once the plan is known."""
     turn_s = seconds_from(options)
-    by_default = click.get_current_context().get_parameter_source("metrics") == ParameterSource.DEFAULT
+    by_default = is_default("metrics")
     options, duration_s = {**options, "loop": False}, options["duration_sec"]
 
     def play(path: str, plan: Plan, say: Say) -> Session | Turns | Playback:
