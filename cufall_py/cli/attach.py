@@ -16,8 +16,9 @@ from . import Ended, Verb, end_in_order, say
 from .attach_load import OPTIONS as LOAD, Load, bad_number, loads_from
 from .attach_output import end_by, judge, write
 from .attach_view import Shown, csv_sink, view_of
+from .csv_file import open_csv
 from .judging import OPTIONS as JUDGING, requirements_from, result_to
-from .live import LONGEST_S, bad_duration, open_csv
+from .live import LONGEST_S, bad_duration
 from .options import SAMPLING, is_default, number, option, plan_from, with_defaults, with_options
 from .places import RESULT, check_places, writable
 from .playing import recording_of

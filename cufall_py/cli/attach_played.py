@@ -13,7 +13,7 @@ from cufall_py.errors import UsageError
 from . import Ended, end_in_order, say
 from .attach_output import end_by, judge, write
 from .attach_view import csv_sink, view_of
-from .live import open_csv
+from .csv_file import open_csv
 from .options import is_default, is_typed, plan_from
 from .places import RESULT, check_places
 from .playing import recording_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from . import STDOUT, writing
 from .charset import takes
+from .csv_file import csv_writer, place_of
 from .options import in_colour
 from .screen import Aside, Quit, Screen, full_screen, why_no_screen
 
@@ -155,13 +155,8 @@ def _gpus(attachment: Attached, server: int, frame: Frame | None) -> tuple[list[
 
 def csv_sink(attachment: Attached, file: TextIO, path: str) -> Callable[[Frame], None]:
     """Rows of each frame, and of each server where it has said something new."""
-    from cufall_py.export.csv import CsvWriter
-
-    place = STDOUT if path == "-" else path
-    with writing(place):
-        if file is not sys.stdout and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.truncate(0)
-        writer = CsvWriter(file, attachment.opened)
+    place = place_of(path)
+    writer = csv_writer(file, place, attachment.opened)
     last_ns = [0] * len(attachment.servers)
 
     def write(frame: Frame) -> None:

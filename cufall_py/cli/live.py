@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -15,10 +14,11 @@ import click
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.saying import Say
 
-from . import STDOUT, Ended, Verb, end_in_order, say, writing
+from . import Ended, Verb, end_in_order, say, writing
 from .charset import takes
+from .csv_file import csv_writer, open_csv, place_of
 from .options import SAMPLING, in_colour, is_default, number, option, plan_from, with_options
-from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
+from .playing import OPTIONS as PLAYING, FrameSource, playback, source_of
 from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
 from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from, length_from
@@ -191,27 +191,6 @@ def _groups(options: dict[str, Any]) -> Groups | None:
     return groups
 
 
-def open_csv(path: str, source: str, stack: ExitStack) -> TextIO | None:
-    if not path:
-        return None
-    if path == "-":
-        return sys.stdout
-    if is_read(path, source):
-        raise UsageError(f"--csv {path}: that file is what is read")
-    try:
-        # opened before anything is started, to refuse what cannot be written; emptied when there is something to write
-        file = open(path, "a", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
-    except OSError as error:
-        raise UsageError(f"--csv {path}: {error.strerror}") from None
-    stack.callback(_close, file, path)
-    return file
-
-
-def _close(file: TextIO, path: str) -> None:
-    with writing(path):
-        file.close()
-
-
 def _view(options: dict[str, Any], file: TextIO | None) -> str:
     """The view that there will be; none beside a CSV on stdout."""
     view: str = "" if file is sys.stdout else options["view"]
@@ -230,8 +209,7 @@ def _sinks(
 ) -> list[Callable[[Frame], None]]:
     sinks = []
     if file:
-        place = STDOUT if file is sys.stdout else options["csv_path"]
-        sinks.append(_csv_sink(source, file, place, not options["no_flush"]))
+        sinks.append(_csv_sink(source, file, place_of(options["csv_path"]), not options["no_flush"]))
     if view == "waterfall":
         sinks.append(rows(source, options))
     if view == VERDICT_LINES:
@@ -242,12 +220,7 @@ def _sinks(
 
 
 def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Callable[[Frame], None]:
-    from cufall_py.export.csv import CsvWriter
-
-    with writing(place):
-        if file is not sys.stdout and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.truncate(0)
-        writer = CsvWriter(file, source.opened)
+    writer = csv_writer(file, place, source.opened)
 
     def write(frame: Frame) -> None:
         writer.gpus, writer.turn = source.opened, source.turn.name if source.turn else ""
