@@ -17,8 +17,8 @@ from .attach_load import OPTIONS as LOAD, Load, bad_number, loads_from
 from .attach_output import end_by, judge, write
 from .attach_view import Shown, csv_sink, view_of
 from .csv_file import open_csv
+from .duration import bad_duration, duration_from
 from .judging import OPTIONS as JUDGING, requirements_from, result_to
-from .live import LONGEST_S, bad_duration
 from .options import SAMPLING, is_default, number, option, plan_from, with_defaults, with_options
 from .places import RESULT, check_places, writable
 from .playing import recording_of
@@ -135,7 +135,7 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
     loads = loads_from(options)
     devices = "" if is_default("devices") else options["devices"]
     plan = plan_from({**options, "devices": "all"})
-    duration_s = _duration(options, plan)
+    duration_s = duration_from(options, plan)
     with ExitStack() as stack:
         file, aside = open_csv(options["csv_path"], "", stack), Aside()
         attachment = stack.enter_context(_attached(urls, devices, plan, groups, options, aside))
@@ -192,16 +192,6 @@ def _check_judged(requirements: Sequence[Requirement], groups: Groups, attachmen
         check_gpus(requirement, ordinals, metrics)
         if requirement.of_server or requirement.role:
             check_servers(requirement, there, there)
-
-
-def _duration(options: dict[str, Any], plan: Plan) -> float:
-    from cufall_py.plan import whole_frames
-
-    duration_s: float = options["duration_sec"]
-    if not 0 <= duration_s <= LONGEST_S:
-        raise UsageError(bad_duration(duration_s))
-    whole_frames(duration_s, plan)
-    return duration_s
 
 
 def _roles(words: Sequence[str]) -> Mapping[str, str]:

@@ -17,12 +17,13 @@ from cufall_py.saying import Say
 from . import Ended, Verb, end_in_order, say, writing
 from .charset import takes
 from .csv_file import csv_writer, open_csv, place_of
+from .duration import bad_duration, duration_from
 from .options import SAMPLING, in_colour, is_default, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, playback, source_of
 from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
 from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from, length_from
-from .waterfall import LEAST_WIDTH, MOST_WIDTH, bad_width, rows
+from .waterfall import bad_width, check_width, rows
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,13 +36,8 @@ if TYPE_CHECKING:
     from .verdict_view import Groups, VerdictScreen
 
 VERDICT_LINES = "verdict lines"
-LONGEST_S = 1e9
 SAMPLED = ("source", "rotate")
 """Options that verbs do without which play a recording that they are told otherwise."""
-
-
-def bad_duration(value: object) -> str:
-    return f"--duration-sec {value}: must be a number from 0 to {LONGEST_S:g}"
 
 
 @click.command(cls=Verb)
@@ -95,7 +91,9 @@ def watch(options: dict[str, Any]) -> None:
     with ExitStack() as stack:
         begin = _source(options, stack)
         plan, judging = _plan(options), judging_from(options)
-        duration_s, groups = _checked(options, plan), _groups(options)
+        duration_s = duration_from(options, plan)
+        check_width(options["width"])
+        groups = _groups(options)
         file = open_csv(options["csv_path"], named, stack)
         view, aside = _view(options, file), Aside()
         source = stack.enter_context(begin(plan, aside))
@@ -169,19 +167,6 @@ def _plan(options: dict[str, Any]) -> Plan:
         options["metric_set"] = "verdict"
     plan = plan_from(options)
     return checked(replace(plan, wanted=plan.wanted.with_optional([name for name in INPUTS if name in SHORT_NAMES])))
-
-
-def _checked(options: dict[str, Any], plan: Plan) -> float:
-    from cufall_py.plan import whole_frames
-
-    duration_s: float = options["duration_sec"]
-    if not 0 <= duration_s <= LONGEST_S:
-        raise UsageError(bad_duration(duration_s))
-    whole_frames(duration_s, plan)
-    width = options["width"]
-    if width is not None and not LEAST_WIDTH <= width <= MOST_WIDTH:
-        raise UsageError(bad_width(width))
-    return duration_s
 
 
 def _groups(options: dict[str, Any]) -> Groups | None:
