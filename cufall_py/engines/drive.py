@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import random
-import ssl
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ import numpy as np
 
 from cufall_py.errors import CufallError
 
-from .fetch import Endpoint, endpoint, printable
+from .fetch import Endpoint, connection_to, endpoint, printable
 
 LIMIT_S = 120.0
 """How long one piece of an answer may take."""
@@ -30,8 +29,6 @@ TOKENS = range(100, 1100)
 MOST_SHOWN = 200
 MOST_LINE = 1 << 20
 """A line of a stream with more bytes is none."""
-
-
 MOST_TOKENS = 1 << 31
 COMPLETIONS = "/v1/completions"
 CUT = "the stream ended in the middle"
@@ -160,7 +157,7 @@ def _start(threads: list[threading.Thread], shared: _Shared) -> None:
 
 def first_model(where: Endpoint) -> str:
     """What the server calls the first of its models. Raises DriveProblem."""
-    with closing(_connect(where)) as connection:
+    with closing(connection_to(where, LIMIT_S)) as connection:
         answer = _answer(where, connection, "GET", "/v1/models", None)
         try:
             return str(json.loads(answer.read(MOST_LINE))["data"][0]["id"])
@@ -187,7 +184,7 @@ class _Shared:
 
 def _work(where: Endpoint, work: Work, model: str, shared: _Shared) -> None:
     """One after the other over one connection, until there is no more or one fails."""
-    with closing(_connect(where)) as connection:
+    with closing(connection_to(where, LIMIT_S)) as connection:
         for rounds in count():
             number = shared.next()
             if number is None:
@@ -261,13 +258,6 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
             raise ValueError("a line without end")
         if line.startswith(b"data:"):
             yield END if (text := line[5:].strip()) == b"[DONE]" else json.loads(text)
-
-
-def _connect(where: Endpoint) -> http.client.HTTPConnection:
-    if where.secure:
-        context = ssl.create_default_context()
-        return http.client.HTTPSConnection(where.host, where.port, timeout=LIMIT_S, context=context)
-    return http.client.HTTPConnection(where.host, where.port, timeout=LIMIT_S)
 
 
 def _answer(

@@ -107,6 +107,14 @@ def fetch(where: Endpoint, path: str, limit_s: float) -> Answer:
     raise EndpointProblem(f"{where.at(path)}: it redirects in circles")
 
 
+def connection_to(where: Endpoint, limit_s: float) -> http.client.HTTPConnection:
+    """Not yet connected; each of its waits ends after `limit_s`."""
+    if not where.secure:
+        return http.client.HTTPConnection(where.host, where.port, timeout=limit_s)
+    context = ssl.create_default_context()
+    return http.client.HTTPSConnection(where.host, where.port, timeout=limit_s, context=context)
+
+
 def _paths(parts: SplitResult) -> tuple[str, ...]:
     if parts.path.rstrip("/") in ("", "/v1"):
         return PATHS
@@ -142,7 +150,7 @@ def _followed(where: Endpoint, path: str, redirect: str) -> str:
 def _ask(where: Endpoint, path: str, limit_s: float) -> tuple[Answer | None, str]:
     """The page, or where it redirects to."""
     shown, limit = where.at(path), _Limit()
-    connection = _connection(where, limit_s)
+    connection = connection_to(where, limit_s)
     with closing(connection), limit.of(limit_s), _told(shown, limit_s, limit):
         connection.connect()
         limit.socket = connection.sock
@@ -157,14 +165,6 @@ def _ask(where: Endpoint, path: str, limit_s: float) -> tuple[Answer | None, str
             body = _body(response, shown)
         had_ns, now_ns = time.monotonic_ns(), time.time_ns()
         return Answer(_text(response, body, shown), asked_ns, had_ns, now_ns - (had_ns - asked_ns) // 2), ""
-
-
-def _connection(where: Endpoint, limit_s: float) -> http.client.HTTPConnection:
-    if where.secure:
-        return http.client.HTTPSConnection(
-            where.host, where.port, timeout=limit_s, context=ssl.create_default_context()
-        )
-    return http.client.HTTPConnection(where.host, where.port, timeout=limit_s)
 
 
 def _headers(where: Endpoint) -> dict[str, str]:
