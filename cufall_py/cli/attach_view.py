@@ -133,10 +133,9 @@ class AttachScreen:
 
 def _title(now: Now) -> str:
     """Which server, and what it does alone, if somebody or its labels say so."""
-    from cufall_py.requirements import ROLES
+    from cufall_py.served import role_of
 
-    told = now.reading.roles & {*ROLES} if now.reading else frozenset[str]()
-    role = now.server.role or (next(iter(told)) if len(told) == 1 else "")
+    role = role_of(now.server.role, [now.reading] if now.reading else [])
     return now.server.url + (f" ({role})" if role else "")
 
 
