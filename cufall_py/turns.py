@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .errors import CufallError, InvalidMeasurement
+from .errors import CufallError, InvalidMeasurement, error_of
 from .fitting import with_metrics
 from .frames import Frame
 from .keep import parse
@@ -251,11 +251,7 @@ class Turns:
         """Close the session that is on, if any is, and keep what it came to. Raises why it could not be recorded."""
         if not self._running:
             return
-        failure = None
-        try:
-            self._close_session()  # where a signal comes between, it is on still, and is closed again
-        except CufallError as error:
-            failure = error
+        failure = error_of(self._close_session)  # where a signal comes between, it is on still, and is closed again
         self._running, had = False, self._had[self._at]
         had.cost = together([had.cost, self._session.cost()])
         if failure:

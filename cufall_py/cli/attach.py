@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cufall_py.errors import CufallError, UsageError
+from cufall_py.errors import CufallError, UsageError, error_of
 
 from . import Ended, Verb, end_in_order, say
 from .attach_load import OPTIONS as LOAD, Load, bad_number, loads_from
@@ -150,7 +150,7 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         end = _follow(attachment, duration_s, shown, sinks, load)
         duration.end()
         driven = load.stop() if load else []
-        closed = _closed(attachment)
+        closed = error_of(attachment.close)
         failure = (load.failure if load else None) or closed
         for line in attachment.lines():
             say(line)
@@ -272,11 +272,3 @@ def _loop(
         if load and load.over():
             return
         time.sleep(TICK_S)
-
-
-def _closed(attachment: Attachment) -> CufallError | None:
-    try:
-        attachment.close()
-    except CufallError as error:
-        return error
-    return None
