@@ -16,7 +16,6 @@ from .resolve import Wanted
 from .saying import Say
 
 SAMPLE_US = 10_000
-SCRIPT = "script:"
 SHARED = (
     "which server uses which of these GPUs is not known, so that beside each stand those that are no other's; name "
     "them, as in --as decode=URL --group decode=4-7"
@@ -91,7 +90,7 @@ def with_gpus(
     """
     _check_roles(found, groups)
     named = [[str(gpu) for gpu in groups.get(server.role, ())] for server in found]
-    if devices or plan.source.startswith(SCRIPT):
+    if devices or plan.scripted:
         if len(found) > 1 and not all(named):
             say(SHARED)
         return named, replace(plan, devices=devices or "all")

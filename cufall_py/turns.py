@@ -30,8 +30,6 @@ from .spans import FOREVER_NS
 if TYPE_CHECKING:
     from .turn_recording import TurnRecording
 
-SCRIPT = "script:"
-
 
 @dataclass
 class _Had:
@@ -275,8 +273,8 @@ class Turns:
 
 
 def _of_these(plan: Plan, session: Session) -> Plan:
-    """The plan for the GPUs of this session, whatever their numbers. A script names its own anew each time."""
-    if plan.source.startswith(SCRIPT):
+    """The plan for the GPUs of this session, whatever their numbers."""
+    if plan.scripted:
         return plan
     return replace(plan, devices=",".join(gpu.device.uuid for gpu in session.gpus))
 
