@@ -19,12 +19,12 @@ import pytest
 from cufall_py import Recording, attach
 from cufall_py.analysis.phases import PHASES
 from cufall_py.attaching import with_gpus
-from cufall_py.attachment import Now
 from cufall_py.cli.attach_view import figures
 from cufall_py.engines.page import read
 from cufall_py.engines.rates import Rates
 from cufall_py.engines.servers import Server, at, servers
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.followed import Now
 from cufall_py.plan import Plan
 from cufall_py.requirements import parse
 from cufall_py.served import Log, frame_table, logs, phase_shares

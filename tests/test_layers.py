@@ -185,10 +185,11 @@ LAYERS: dict[str, str] = {
     "cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
     "streams": "frames outline",
+    "followed": "engines.rates engines.reading engines.scraper engines.servers frames",
     "attachment": "analysis.* analysis.verdict_windows background engines.events engines.rates engines.reading "
-    "engines.scraper engines.servers errors frames judgements measured plan playback recording_reader report "
+    "engines.servers errors followed frames judgements measured plan playback recording_reader report "
     "requirements saying scratch served served_frames served_judgements sources streams views.notebook views.served",
-    "played_attachment": "attachment engines.rates engines.reading engines.servers errors frames pace plan playback "
+    "played_attachment": "engines.rates engines.reading engines.servers errors followed frames pace plan playback "
     "saying served sources",
     "sinks": "errors",
     "feeding": "analysis.* attachment background engines.rates errors measured requirements saying served sinks",

@@ -16,8 +16,8 @@ from .options import in_colour
 from .screen import Aside, Quit, Screen, full_screen, why_no_screen
 
 if TYPE_CHECKING:
-    from cufall_py.attachment import Latest, Now
     from cufall_py.engines.servers import Server
+    from cufall_py.followed import Latest, Now
     from cufall_py.frames import Frame
     from cufall_py.sources import Opened
     from cufall_py.views.served_screen import Block
