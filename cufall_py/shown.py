@@ -25,6 +25,16 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.{2 if ratio < 0.09995 else 1}f}%"
 
 
+def share_text(share: float) -> str:
+    """A percent in two digits at the most, for a line or a cell beside many others."""
+    if math.isnan(share):
+        return MISSING
+    of_100 = 100 * share
+    if 0 < of_100 < 0.01:
+        return "<.01%"
+    return f"{of_100:.2g}%" if of_100 < 9.95 else f"{of_100:.0f}%"
+
+
 def plain(value: float) -> str:
     """A plain number in four digits, or as a whole one; never with an exponent that a large one need not have."""
     if math.isnan(value):

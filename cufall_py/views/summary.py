@@ -13,10 +13,10 @@ from cufall_py.keep import told
 from cufall_py.metrics import Metric
 from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
-from cufall_py.shown import percent as percent, plain as plain
+from cufall_py.shown import MISSING, percent, plain
 
 from . import groups, means, verdict
-from .tables import MISSING, Table, escaped, markdown, text
+from .tables import Table, escaped, markdown, text
 
 ALL = "all"
 EVERYTHING = "everything"
