@@ -42,6 +42,11 @@ def plain(value: float) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < TOO_LONG else f"{value:.4g}"
 
 
+def value(number: float, is_plain: bool) -> str:
+    """Of a metric: a plain number, or as a percent what is a ratio."""
+    return plain(number) if is_plain else percent(number)
+
+
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
     """A table element. The first `words` columns hold words, which stand to the left; numbers stand to the right."""
     body = "".join(f"<tr>{_cells('td', row, words)}</tr>" for row in rows)

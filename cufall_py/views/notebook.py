@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cufall_py.analysis.statistics import Row
 from cufall_py.analysis.summary import Scope, Summary
-from cufall_py.shown import html_table, percent, plain
+from cufall_py.shown import html_table, percent, value
 
 ALL = "all"
 
@@ -31,5 +31,5 @@ def _rows(summary: Summary, scope: Scope, name: str, judged: bool) -> Iterator[l
 
 
 def _cells(row: Row) -> Sequence[str]:
-    means = [plain(of.mean) if of.plain else percent(of.mean) for of in row.metrics]
+    means = [value(of.mean, of.plain) for of in row.metrics]
     return (*means, percent(row.coverage), str(row.samples))
