@@ -26,6 +26,12 @@ from .spans import Span
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FRAME_US = 100_000
+COUNTERS, GAUGES, LATENCIES = (
+    ("generation_tokens", "prompt_tokens"),
+    ("running", "waiting", "cache_usage"),
+    ("ttft_s", "itl_s", "tpot_s"),
+)
+"""The quantities of a server that documents, CSV and sinks have."""
 
 
 @dataclass(frozen=True)

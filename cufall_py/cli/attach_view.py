@@ -174,16 +174,18 @@ def csv_sink(attachment: Attached, file: TextIO, path: str) -> Callable[[Frame],
 def figures(now: Now) -> Iterator[tuple[str, float, str]]:
     """Name, value and the metric that it is by, of what a server did between its last two scrapes: a gauge as it stood
     at the first of them, from when on the row counts."""
+    from cufall_py.served import COUNTERS, GAUGES, LATENCIES
+
     interval = now.interval
     if not interval:
         return
-    for name in ("running", "waiting", "cache_usage"):
+    for name in GAUGES:
         if name in interval.gauges:
             yield name, interval.gauges[name][0], interval.names[name]
-    for quantity in ("generation_tokens", "prompt_tokens"):
+    for quantity in COUNTERS:
         if rate := interval.per_s(quantity):
             yield f"{quantity}_per_s", rate.per_s, rate.name
-    for quantity in ("ttft_s", "itl_s", "tpot_s"):
+    for quantity in LATENCIES:
         if found := interval.latencies.get(quantity):
             yield quantity, found.mean_s, found.name
     if (kept := interval.acceptance) is not None:
