@@ -141,7 +141,8 @@ LAYERS: dict[str, str] = {
     "engines.find": "processes engines.fetch engines.page engines.reading engines.scraper",
     "engines.servers": "errors engines.fetch engines.find engines.page engines.scraper",
     "engines.events": "engines.known engines.reading engines.table",
-    "engines.drive": "errors engines.fetch",
+    "engines.driven": "",
+    "engines.drive": "errors engines.driven engines.fetch",
     "server_gpus": "errors engines.servers saying",
     "served": "analysis.concurrency analysis.phases analysis.scrapes engines.columns engines.events engines.rates "
     "engines.reading part plan playback recording_reader requirements spans",
@@ -168,7 +169,7 @@ LAYERS: dict[str, str] = {
     "views.served": "analysis.concurrency analysis.phases engines.rates engines.reading served shown views.*",
     "views.served_screen": "views.* views.served",
     "views.served_plot": "analysis.concurrency served views.served",
-    "views.driven": "engines.drive views.* views.served",
+    "views.driven": "engines.driven views.* views.served",
     "views.headroom": "analysis.ceiling analysis.models headroom peaks shown views.summary views.*",
     "views.verification": "shown verify.checks views.*",
     "views.notebook": "analysis.* shown",
@@ -181,7 +182,7 @@ LAYERS: dict[str, str] = {
     "export.junit": "judgements report shown views.summary",
     "export.summary": "analysis.* analysis.advice analysis.decision_table analysis.groups analysis.verdict_windows "
     "judgements keep report export.nulls cufall_py",
-    "export.served": "analysis.concurrency engines.drive engines.rates judgements served export.nulls export.summary "
+    "export.served": "analysis.concurrency engines.driven engines.rates judgements served export.nulls export.summary "
     "cufall_py",
     "export.parquet": "analysis.* recording_reader sources spans",
     "streams": "frames outline",

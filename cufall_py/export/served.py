@@ -8,7 +8,7 @@ from typing import Any
 
 from cufall_py import __version__
 from cufall_py.analysis.concurrency import Mean, Row
-from cufall_py.engines.drive import Driven
+from cufall_py.engines.driven import Driven
 from cufall_py.engines.rates import Interval, Latencies
 from cufall_py.judgements import Judgement
 from cufall_py.served import COUNTERS, GAUGES, LATENCIES, Served, gauge, latency, total
