@@ -12,7 +12,7 @@ import click
 
 from cufall_py.errors import CufallError, UsageError, error_of
 
-from . import Ended, Verb, end_in_order, say
+from . import Ended, Verb, end_in_order, gate, say
 from .attach_load import OPTIONS as LOAD, Load, bad_number, loads_from
 from .attach_output import end_by, judge, write
 from .attach_view import Shown, csv_sink, view_of
@@ -171,12 +171,7 @@ def _check(urls: Sequence[str], options: dict[str, Any], requirements: Sequence[
         raise UsageError(f"--record {options['record']}: is there already; --force writes over it")
     places = {flag: options[flag[2:]] for flag in ("--record", "--svg") if options[flag[2:]]}
     check_places(places, {options["result"]: RESULT, options["csv_path"].removeprefix("-"): "is where --csv goes"})
-    for requirement in requirements:
-        if requirement.metric and requirement.metric != "verdict" and requirement.metric not in options["metrics"]:
-            from cufall_py.requirements import pointed
-
-            told = f"{requirement.metric} is not sampled; --metric names it and the others"
-            raise pointed(requirement.text, 0, f"{told} ({', '.join(options['metrics'])})")
+    gate.check_sampled(requirements, options["metrics"])
 
 
 def _check_judged(requirements: Sequence[Requirement], groups: Groups, attachment: Attachment) -> None:
