@@ -94,17 +94,18 @@ class Attachment:
         self.servers, self._gpus = list(to), gpus or [()] * len(to)
         self.said: deque[str] = deque(maxlen=MOST_SAID)
         self._say, self._owner = say, os.getpid()
-        self._scrapers = [Scraper(server.url, key) for server in to]
+        self._scrapers = [Scraper(server.address, key) for server in to]
         self._rates = [Rates() for _ in to]
         self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
         self._recent = [deque[Interval](maxlen=RECENT) for _ in to]
         self._newest: Frame | None = None
         self._marks: SimpleQueue[Mark] = SimpleQueue()
         self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
-        self.path = Path(record) if record else folder(self) / "attached.cufall"
+        given = Path(record) if record else folder(self) / "attached.cufall"
+        self.path = given.absolute()  # the program may go to another folder
         self._session: BackgroundSession | None = None
         session = BackgroundSession(
-            plan, self._tell, str(self.path), on_frame=self._take_frame, on_tick=self._take_readings
+            plan, self._tell, str(given), on_frame=self._take_frame, on_tick=self._take_readings
         )
         self._session, self.plan, self.opened = session, session.plan, list(session.opened)
         self._write_servers(session)
@@ -132,14 +133,16 @@ class Attachment:
         """
         if not name.strip():
             raise UsageError("a region needs a name")
-        return Region(self._marks.put, name, text)
+        return Region(self._put, name, text)
 
     def mark(self, kind: str, at_ns: int, **fields: str) -> None:
         """Have an event written to the recording that happened then (Unix epoch)."""
         self._marks.put((kind, at_ns, fields))
 
     def latest(self) -> Latest:
-        """What came last of all; never waits."""
+        """What came last of all, nothing once nothing more comes; never waits."""
+        if self.ended:
+            return Latest(None, tuple(Now(server, None, None) for server in self.servers))
         return Latest(self._newest, tuple(map(self._now, range(len(self.servers)))))
 
     def frames(self) -> Frames:
@@ -202,7 +205,8 @@ class Attachment:
         return Whole(self.path).report()
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row a frame and GPU: its metrics, and what its server did between the scrapes around it, NaN if unknown."""
+        """A row a frame, GPU and server on it: its metrics, and what the server did between the scrapes around it, NaN
+        if unknown."""
         from .served_frames import table
 
         self.flush()
@@ -211,6 +215,8 @@ class Attachment:
     def save(self, path: str | Path, force: bool = False) -> None:
         """Copy the recording, as it is now and whole. Raises CufallError if that cannot be, or is there without
         `force`."""
+        if self.path.exists() and Path(path).exists() and self.path.samefile(path):
+            raise CufallError(f"{path} is the recording itself")
         if Path(path).exists() and not force:
             raise CufallError(f"{path} is there already; force=True overwrites it")
         self.flush()
@@ -219,7 +225,7 @@ class Attachment:
         try:
             shutil.copyfile(self.path, path)
         except OSError as error:
-            raise CufallError(f"{path} cannot be written: {error.strerror}") from None
+            raise CufallError(f"{path} cannot be written: {error.strerror or error}") from None
 
     def _copy(self, path: str | Path) -> None:
         """Of what has no end yet: with one, so that it is not taken for a recording that was cut."""
@@ -303,6 +309,11 @@ class Attachment:
     def _open(self) -> bool:
         return self._is_owner() and self._session is not None and not self._session.ended
 
+    def _put(self, mark: Mark) -> None:
+        """For the thread that writes, while there is one: nobody else takes it out again."""
+        if self._open():
+            self._marks.put(mark)
+
     def _position(self, gpu: int | None) -> int:
         there = [opened.device.ordinal for opened in self.opened]
         if gpu is not None and gpu not in there:
@@ -351,8 +362,8 @@ class Attachment:
             with self._came:
                 self._recent[k].append(interval)
         for note in interval.notes if interval else ():
-            if note not in self.said:
-                self._tell(note)
+            if (line := f"{self.servers[k].url}: {note}") not in self.said:
+                self._tell(line)
 
 
 def _listed(names: Any) -> str:

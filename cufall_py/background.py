@@ -53,7 +53,11 @@ class BackgroundSession:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="cufall", daemon=True)
         self._thread.start()
-        self._begun.wait()
+        try:
+            self._begun.wait()
+        except BaseException:  # an interrupt, as a notebook's: nobody has what could be closed
+            self._ending.set()
+            raise
         self._check()
 
     @contextmanager

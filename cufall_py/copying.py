@@ -68,7 +68,7 @@ class Copy:
             while self._waiting:
                 self._write(*self._waiting.popleft(), end_ns)
         finally:
-            self._writer.close()
+            self._writer.close(start_ns=end_ns)  # where regions that are open end, too
 
     def _write_regions(self, end_ns: int) -> None:
         while self._regions and self._regions[0].start_ns <= end_ns:

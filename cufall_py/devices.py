@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from .errors import NoGpu, UsageError
 _SM_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 MOST_GPU = 65_534
+_RANGE = re.compile(r"[0-9]+-[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,13 @@ def cuda_devices() -> list[Device]:
 
 
 def select(devices: Sequence[Device], asked: str) -> list[Device]:
-    """The GPUs that `--devices` names, in its order: all, ordinals or UUIDs (or their beginnings).
+    """The GPUs that `--devices` names, in its order: all, ordinals, ranges (4-7) or UUIDs (or their beginnings).
 
     Raises UsageError for what names none, more than one, or one twice.
     """
     if asked == "all":
         return list(devices)
-    chosen = [_named(devices, word.strip()) for word in asked.split(",")]
+    chosen = [device for word in asked.split(",") for device in _all_named(devices, word.strip())]
     for n, device in enumerate(chosen):
         if device in chosen[:n]:
             raise UsageError(f"--devices {asked}: GPU {device.ordinal} is named twice")
@@ -71,6 +73,15 @@ def show_only(device: Device) -> int:
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     os.environ["CUDA_VISIBLE_DEVICES"] = shown[device.ordinal] if shown != [""] else str(device.ordinal)
     return 0
+
+
+def _all_named(devices: Sequence[Device], word: str) -> list[Device]:
+    if not _RANGE.fullmatch(word):
+        return [_named(devices, word)]
+    try:
+        return [_named(devices, str(ordinal)) for ordinal in numbers_in(word)]
+    except ValueError as error:
+        raise UsageError(f"--devices {error}") from None
 
 
 def _named(devices: Sequence[Device], word: str) -> Device:

@@ -45,6 +45,10 @@ def log_to(
 
     Raises UsageError for what cannot be, and what ended the session, if it has ended.
     """
+    if not isinstance(session, (BackgroundSession, Attachment)):
+        raise UsageError(
+            "log_to takes what attach or Session give, or a BackgroundSession, which have threads of their own"
+        )
     if not LEAST_S <= every_s <= MOST_S:
         raise UsageError(f"every_s={every_s:g}: from {LEAST_S:g} to {MOST_S:g} seconds")
     if unknown := [name for name in statistics if name not in STATISTICS]:

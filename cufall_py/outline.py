@@ -61,18 +61,21 @@ class Region:
 @dataclass
 class Told:
     """What the events of a recording say: the marks of its regions, NVML's reasons, when other sets had their turn
-    (`away`), from when to when there were any events, and of which kinds they are."""
+    (`away`), from when to when there were any events, when the last was that is not the `start` (in a copy that is
+    later than all that it has), and of which kinds they are."""
 
     marks: list[Event] = field(default_factory=list)
     reasons: list[Event] = field(default_factory=list)
     away: list[Span] = field(default_factory=list)
     span: Span | None = None
+    last_ns: int = 0
     kinds: set[str] = field(default_factory=set)
 
     def note(self, event: Event) -> None:
         """Take the next event."""
         begin_ns, end_ns = self.span or (event.start_ns, event.end_ns)
         self.span = min(begin_ns, event.start_ns), max(end_ns, event.end_ns)
+        self.last_ns = max(self.last_ns, event.end_ns) if event.kind != "start" else self.last_ns
         self.marks += [event] if event.kind in (REGION_BEGIN, REGION_END) else []
         self.reasons += [event] if event.kind == "reasons" else []
         self.away += [(event.start_ns, event.end_ns)] if event.kind == OTHER_TURNS else []
@@ -84,7 +87,8 @@ class Outline:
     """`counts` and `periods_ns` are of each GPU: its samples, and their median length (NaN without any). `periods`
     (gpus): from when on samples had which length; more than one in a recording that was thinned.
 
-    `spans` are the stretches in which anything was recorded, `regions` each name's times, oldest first.
+    `spans` are the stretches in which anything was recorded, or others of a rotation's sets had their turn; `regions`
+    each name's times, oldest first.
     """
 
     counts: list[int]
@@ -114,6 +118,8 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
         if isinstance(item, Event):
             out.told.note(item)
             out.gaps += [item] if item.kind == "gap" else []
+            if item.kind == OTHER_TURNS:
+                out.spans = union([*out.spans, (item.start_ns, item.end_ns)], LONGEST_HOLE_NS)
             continue
         ahead = forward(item.start_ns, item.end_ns, newest[item.gpu])
         start, end = item.start_ns[ahead], item.end_ns[ahead]
@@ -128,7 +134,7 @@ def outline(items: Iterable[Times | Event], gpus: int) -> Outline:
         of_gpu.steps if len(of_gpu.steps) > 1 else [(out.start_ns, period_ns)]
         for of_gpu, period_ns in zip(found, out.periods_ns, strict=True)
     ]
-    out.regions = regions(out.told.marks, out.start_ns, max(out.end_ns, out.told.span[1] if out.told.span else 0))
+    out.regions = regions(out.told.marks, out.start_ns, max(out.end_ns, out.told.last_ns))
     return out
 
 

@@ -170,6 +170,7 @@ class Playback:
     def summary(self) -> list[str]:
         """What was played, in a line for a person."""
         silent_s = {o.device.ordinal: s for k, o in enumerate(self.opened) if (s := self._silent_s(k))}
+        silent_s = {} if self.turn else silent_s  # then others had their turn
         lost = f"{self._gaps.samples} lost ({self._gaps.length_ns / 1e9:.3f} s){rest_lost(silent_s)}"
         return [f"{self._got.sum()} samples in {self._played_ns / 1e9:.1f} s of {self._path}, {lost}"]
 

@@ -238,7 +238,7 @@ class RecordingWriter:
         """Others had their turn until then."""
         self._away[gpu], gone_ns = False, self._last_end_ns[gpu]
         self._last_end_ns[gpu] = max(gone_ns, at_ns)
-        if gone_ns < at_ns:
+        if 0 < gone_ns < at_ns:
             self.event(OTHER_TURNS, gpu=gpu, start_ns=gone_ns, end_ns=at_ns)
 
     def _note_clocks(self, gpu: int, newest_end_ns: int) -> None:

@@ -189,8 +189,9 @@ class _Reader:
         if word == "group" and value in ROLES:
             return "role", value
         if word == "group":
-            there = ", ".join(["all", *ROLES, *self._groups])
-            raise self._error(f"no group {value}; there is {there} (--group), and gpu= names single ones", value_at)
+            there = ", ".join(["all", *self._groups])
+            told = f"there is {there} (--group), of servers {' and '.join(ROLES)}; gpu= names single ones"
+            raise self._error(f"no group {value}; {told}", value_at)
         told = f'there are gpu=, running=, group=, and regions ("{word}=..." in quotes)'
         raise self._error(f"unknown selector {word}=; {told}", at)
 
@@ -216,6 +217,8 @@ class _Reader:
         least, most = int(first), int(last or first)
         if least > most:
             raise self._error(f"{word}: must go up", at)
+        if self._peek("."):
+            raise self._error(f"a range is written with -, as in {word}-{2 * most}")
         return least, most
 
     def _operator(self) -> str:

@@ -5,7 +5,7 @@ A turn is an ordinary session of one set; turns.py has one follow another. No fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,14 @@ def sets_of(names: Sequence[str], fits: Callable[[Set], bool]) -> list[Set]:
     return [base, *found] if without or not found else found
 
 
+def shares(turns: Sequence[Turn], counts: Sequence[int], sampled_s: Sequence[float], all_s: float) -> Iterator[str]:
+    """How much of all the time each set had, in how many turns, and what lay between them: a line each."""
+    for turn, count, own_s in zip(turns, counts, sampled_s, strict=True):
+        of_turns = f"{count} turn{'s' * (count != 1)}"
+        yield f"{turn.name} ({', '.join(turn.metrics)}): {_share(own_s, all_s)}, in {of_turns}"
+    yield f"between turns: {_share(max(all_s - sum(sampled_s), 0.0), all_s)}, not measured"
+
+
 def places(path: Path, of: int) -> list[Path]:
     """Where recordings of so many sets go that are told this path: `a.turn-1-of-2.cufall`, ... of `a.cufall`."""
     return [path.with_name(f"{path.stem}.turn-{k + 1}-of-{of}{path.suffix}") for k in range(of)]
@@ -87,6 +95,10 @@ def checked_seconds(seconds: float) -> float:
 
 def bad_seconds(value: object) -> str:
     return f"--rotate {value}: must be 0 or a number of seconds from {LEAST_S:g} to {MOST_S:g}"
+
+
+def _share(seconds: float, of_s: float) -> str:
+    return f"{seconds:.1f} s of {of_s:.1f} s ({100 * seconds / of_s:.0f} %)"
 
 
 def _filled(chosen: Set, others: Sequence[str], fits: Callable[[Set], bool]) -> Set:

@@ -40,8 +40,8 @@ class Log:
 
     @property
     def engine(self) -> str:
-        """As its newest page was read; empty if it never gave one."""
-        return f"{self.readings[-1].engine.name} ({self.readings[-1].engine.versions})" if self.readings else ""
+        """As its pages were read, each engine that answered there; empty if none did."""
+        return ", then ".join(dict.fromkeys(f"{r.engine.name} ({r.engine.versions})" for r in self.readings))
 
     def within(self, spans: Sequence[Span]) -> Log:
         """The same with the intervals that lie wholly in one of these stretches."""
@@ -182,8 +182,12 @@ def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part())
 
 
 def total(intervals: Sequence[Interval], quantity: str) -> Rate | None:
-    """The rate of a counter over all intervals in which it is known: the quotient of the sums."""
-    known = [(rate, i.seconds) for i in intervals if (rate := i.rates.get(quantity)) and np.isfinite(rate.amount)]
+    """The rate of a counter over all intervals in which it is known: the quotient of the sums.
+
+    Of the metric that it was read from last; another one, as of an engine that answered there before, is none of it.
+    """
+    rates = [(rate, i.seconds) for i in intervals if (rate := i.rates.get(quantity)) and np.isfinite(rate.amount)]
+    known = [(rate, seconds) for rate, seconds in rates if rate.name == rates[-1][0].name]
     if not known:
         return None
     amount, seconds = sum(rate.amount for rate, _ in known), sum(length for _, length in known)
@@ -191,8 +195,9 @@ def total(intervals: Sequence[Interval], quantity: str) -> Rate | None:
 
 
 def latency(intervals: Sequence[Interval], quantity: str) -> Latencies | None:
-    """What a histogram took in over all intervals, with percentiles where its buckets stayed the same."""
-    found = [i.latencies[quantity] for i in intervals if quantity in i.latencies]
+    """What the histogram that was read last took in over all, with percentiles where its buckets stayed the same."""
+    every = [i.latencies[quantity] for i in intervals if quantity in i.latencies]
+    found = [one for one in every if one.name == every[-1].name]
     if not found:
         return None
     same = len({one.bounds for one in found}) == 1
@@ -202,7 +207,10 @@ def latency(intervals: Sequence[Interval], quantity: str) -> Latencies | None:
 
 
 def gauge(intervals: Sequence[Interval], quantity: str) -> float:
-    """The mean of a gauge over the intervals in which it is known, weighted by their length; NaN without any."""
-    known = [(sum(i.gauges[quantity]) / 2, i.seconds) for i in intervals if quantity in i.gauges]
+    """The mean of the gauge that was read last over the intervals in which it is known, weighted by their length; NaN
+    without any."""
+    every = [i for i in intervals if quantity in i.gauges]
+    same = [i for i in every if i.names.get(quantity) == every[-1].names.get(quantity)]
+    known = [(sum(i.gauges[quantity]) / 2, i.seconds) for i in same]
     seconds = sum(length for _, length in known)
     return sum(value * length for value, length in known) / seconds if seconds else float("nan")

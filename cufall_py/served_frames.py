@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,20 @@ SERVED = ("running", "generation_tokens_per_s", "prompt_tokens_per_s")
 
 
 def table(path: str | Path) -> pd.DataFrame:
-    """A row a frame and GPU: `time` (UTC), `gpu` (CUDA ordinal), a column a metric, `coverage` (0..1).
+    """A row a frame, GPU and server on it: `time` (UTC), `gpu` (CUDA ordinal), a column a metric, `coverage` (0..1).
 
     Where there are servers also `server` (URL), and SERVED of the interval between two scrapes that holds all of the
     frame; NaN where that is not known."""
     frames, _ = frame_table(path)
-    servers = logs(path)
-    of_gpu = {gpu: log for log in servers for gpu in log.gpus}
-    parts = [_of_gpu(frames, k) for k in range(len(frames.gpus))]
-    if servers:
-        parts = [part.assign(**_served(frames, of_gpu.get(gpu))) for part, gpu in zip(parts, frames.gpus, strict=True)]
-    return pd.concat(parts).sort_values(["time", "gpu"], ignore_index=True)
+    found = logs(path)
+    places = [(k, log) for k, gpu in enumerate(frames.gpus) for log in _on(gpu, found)]
+    parts = [_of_gpu(frames, k).assign(**(_served(frames, log) if found else {})) for k, log in places]
+    return pd.concat(parts).sort_values(["time", "gpu"], kind="stable", ignore_index=True)
+
+
+def _on(gpu: int, found: Sequence[Log]) -> Sequence[Log | None]:
+    """The servers on a GPU; None where there is none."""
+    return [log for log in found if gpu in log.gpus] or [None]
 
 
 def _of_gpu(frames: FrameTable, k: int) -> pd.DataFrame:

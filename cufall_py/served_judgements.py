@@ -24,6 +24,8 @@ from .served import FrameTable, Log, concurrency, frame_table, logs, on_gpus
 
 LEAST_INTERVALS = 3
 """With fewer intervals between scrapes nothing is judged of a server."""
+LEAST_KNOWN = 0.5
+"""Of all the time, what has to be known of a server that is judged over all of it: it may be gone since long."""
 
 
 def judge_recording(path: Path, requirements: Sequence[Requirement], devices: str = "all") -> list[Judgement]:
@@ -155,22 +157,39 @@ def _of_server(requirement: Requirement, log: Log, frames: FrameTable, times: Se
             why = f"region {requirement.region} never came"
             return _outcome(requirement, gpu, requirement.region, math.nan, 0, why, log.url)
         log = log.within([(region.start_ns, region.end_ns) for region in times])
-    value, count = _tokens_per_s(requirement, log, frames)
-    why = f"{count} intervals between scrapes, at least {LEAST_INTERVALS} are needed" if count < LEAST_INTERVALS else ""
-    return _outcome(requirement, gpu, _name(requirement), value, count, why, log.url)
+    value, count, known_s = _tokens_per_s(requirement, log, frames)
+    coverage = known_s / whole_s if (whole_s := _whole_s(requirement, frames, times)) else math.nan
+    if count < LEAST_INTERVALS:
+        why = f"{count} intervals between scrapes, at least {LEAST_INTERVALS} are needed"
+        if log.role == "prefill" and requirement.statistic.startswith("generation"):
+            why += "; it does prefill alone, group=decode means the others"
+    elif requirement.region is None and coverage < LEAST_KNOWN:
+        why = f"what it did is known of {100 * coverage:.0f}% of the time, at least {100 * LEAST_KNOWN:.0f}% are needed"
+    else:
+        why = ""
+    return _outcome(requirement, gpu, _name(requirement), value, count, why, log.url, coverage)
 
 
-def _tokens_per_s(requirement: Requirement, log: Log, frames: FrameTable) -> tuple[float, int]:
-    """And of how many intervals that is."""
+def _whole_s(requirement: Requirement, frames: FrameTable, times: Sequence[Region]) -> float:
+    """The time that is judged; 0 where that is what is known of it."""
+    if requirement.running or not len(frames.start_ns):
+        return 0.0
+    if requirement.region is not None:
+        return sum(region.end_ns - region.start_ns for region in times) / 1e9
+    return float(frames.end_ns[-1] - frames.start_ns[0]) / 1e9
+
+
+def _tokens_per_s(requirement: Requirement, log: Log, frames: FrameTable) -> tuple[float, int, float]:
+    """And of how many intervals that is, and seconds."""
     if requirement.running:
         rows = _rows(requirement, log, frames)
         mean: Mean | None = getattr(rows[0], requirement.statistic) if rows else None
-        return (mean.value, mean.count) if mean else (math.nan, 0)
+        return (mean.value, mean.count, rows[0].seconds) if mean else (math.nan, 0, 0.0)
     scrapes = columns(log.intervals)
     tokens = scrapes.generation if requirement.statistic.startswith("generation") else scrapes.prompt
     seconds, known = (scrapes.end_ns - scrapes.start_ns) / 1e9, np.isfinite(tokens)
     length_s = float(seconds[known].sum())
-    return float(tokens[known].sum()) / length_s if length_s else math.nan, int(known.sum())
+    return float(tokens[known].sum()) / length_s if length_s else math.nan, int(known.sum()), length_s
 
 
 def _rows(requirement: Requirement, log: Log, frames: FrameTable, gpu: int | None = None) -> list[Row]:
@@ -187,11 +206,18 @@ def _name(requirement: Requirement) -> str:
 
 
 def _outcome(
-    requirement: Requirement, gpu: int, of: str, value: float, count: int, why: str, server: str = ""
+    requirement: Requirement,
+    gpu: int,
+    of: str,
+    value: float,
+    count: int,
+    why: str,
+    server: str = "",
+    coverage: float = math.nan,
 ) -> Judgement:
     if not why and math.isnan(value):
         why = "no value"
     if why:
-        return Judgement(requirement, gpu, NOT_MEASURABLE, math.nan, of, count, math.nan, why=why, server=server)
+        return Judgement(requirement, gpu, NOT_MEASURABLE, math.nan, of, count, coverage, why=why, server=server)
     outcome = HELD if OPERATORS[requirement.operator](value, requirement.limit) else MISSED
-    return Judgement(requirement, gpu, outcome, value, of, count, math.nan, server=server)
+    return Judgement(requirement, gpu, outcome, value, of, count, coverage, server=server)

@@ -51,7 +51,11 @@ class MlflowSink:
             self._client.log_batch(self.run_id, metrics=some)
 
     def close(self) -> None:
-        if self._own:
+        if not self._own:
+            return
+        self._client.set_terminated(self.run_id)
+        active = self._mlflow.active_run()  # of this thread: in asyncio it may be another than that which began it
+        if active and active.info.run_id == self.run_id:
             self._mlflow.end_run()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from .frames import Frame
 from .outline import REGION_BEGIN, REGION_END
 
+WAIT_S = 0.2
 MOST_FRAMES = 1000
 """Frames that wait for a reader; of more, the newest."""
 Mark = tuple[str, int, dict[str, str]]
@@ -63,7 +64,16 @@ class Frames:
         return self
 
     async def __anext__(self) -> Frame:
-        frame = await asyncio.to_thread(next, self, None)
-        if frame is None:
-            raise StopAsyncIteration
-        return frame
+        while True:
+            over = self._over()
+            if self.held:
+                return self.held.popleft()
+            if over:
+                raise StopAsyncIteration
+            await asyncio.to_thread(self._wait)
+
+    def _wait(self) -> None:
+        """A while, for a frame, which is left where it is: whoever waits may be cancelled meanwhile."""
+        with self._came:
+            if not self.held:
+                self._came.wait(WAIT_S)

@@ -19,7 +19,7 @@ from .keep import parse
 from .launch import launch
 from .plan import Plan, whole_frames
 from .readings import Reading
-from .rotation import Set, Turn, places, turns
+from .rotation import Set, Turn, places, shares, turns
 from .samples import Samples
 from .saying import Say
 from .self_cost import Cost, together
@@ -68,9 +68,14 @@ class Turns:
         self._tick: Callable[[], None] | None = None
         self._ahead, self._at, self._running = process, 0, False
         self._first_ns = self._ended_ns = 0
-        self._trying, self._processes_s = True, 0.0
+        self._processes_s = 0.0
         """Processor time of the processes that sampled, from their start to their end."""
-        self._all_opened = self._try_all(asked)
+        self._trying = True
+        try:
+            self._all_opened = self._try_all(asked)
+        except BaseException:
+            self._let_go()
+            raise
         self.plan = self._session.plan
 
     @property
@@ -148,13 +153,9 @@ class Turns:
         cost, gpus = together([had.cost for had in self._had]), len(self._session.gpus)
         all_s = max((self._ended_ns or time.time_ns()) - (self._first_ns or time.time_ns()), 1) / 1e9
         sampled_s = [had.sampled_ns / gpus / 1e9 for had in self._had]
-        lines = [
-            f"{turn.name} ({', '.join(turn.metrics)}): {_share(own_s, all_s)}, in {_counted(had.turns)}"
-            for turn, had, own_s in zip(self._turns, self._had, sampled_s, strict=True)
-        ]
-        between = f"between turns: {_share(max(all_s - sum(sampled_s), 0.0), all_s)}, not measured"
         starts_s = max(self._processes_s - cost.workers_cpu_s, 0.0)
-        return [cost.line(), *lines, f"{between}; starting them took {starts_s:.1f} s of a processor", cost.cost_line()]
+        lines = shares(self._turns, [had.turns for had in self._had], sampled_s, all_s)
+        return [cost.line(), *lines, f"turns took {starts_s:.1f} s of a processor to start", cost.cost_line()]
 
     def check(self) -> None:
         """After the close: raise InvalidMeasurement if a set had no turn, or a turn was no valid measurement."""
@@ -204,6 +205,12 @@ class Turns:
         self._first_ns = self._first_ns or int(samples.start_ns[0])
         self._had[self._at].sampled_ns += int((samples.end_ns - samples.start_ns).sum())
 
+    def _tell(self, line: str) -> None:
+        """Say a line, and keep it with what is being recorded."""
+        self._say(line)
+        for file in self._files:
+            file.said(line)
+
     def _say_once(self, line: str) -> None:
         """What sessions say as they begin, each says again."""
         if line not in self._said:
@@ -232,7 +239,7 @@ class Turns:
                 self._open(at)
             except CufallError as error:
                 failed = error
-                self._say(f"{self._turns[at].name} is left out: {error}")
+                self._tell(f"{self._turns[at].name} is left out: {error}")
             else:
                 self._running = True
                 if self._files:
@@ -241,14 +248,18 @@ class Turns:
         raise failed
 
     def _end_turn(self) -> None:
-        """Close the session that is on, if any is, and keep what it came to."""
+        """Close the session that is on, if any is, and keep what it came to. Raises why it could not be recorded."""
         if not self._running:
             return
-        self._running, had = False, self._had[self._at]
+        failure = None
         try:
-            self._close_session()
-        finally:
-            had.cost = together([had.cost, self._session.cost()])
+            self._close_session()  # where a signal comes between, it is on still, and is closed again
+        except CufallError as error:
+            failure = error
+        self._running, had = False, self._had[self._at]
+        had.cost = together([had.cost, self._session.cost()])
+        if failure:
+            raise failure
         try:
             self._session.check()
         except InvalidMeasurement as error:
@@ -278,11 +289,3 @@ def _children_s() -> float:
     """Processor time of the child processes that have ended, and of theirs."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _counted(number: int) -> str:
-    return f"{number} turn{'s' * (number != 1)}"
-
-
-def _share(seconds: float, of_s: float) -> str:
-    return f"{seconds:.1f} s of {of_s:.1f} s ({100 * seconds / of_s:.0f} %)"

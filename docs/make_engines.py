@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cufall_py.analysis.concurrency import STEPS_TO_RENEW
 from cufall_py.engines.known import ENGINES
+from cufall_py.engines.rates import LONGEST_S
 from cufall_py.engines.scraper import LIMIT_S, PERIOD_S, SLOWEST_S
 from cufall_py.engines.table import QUANTITIES, STYLES, Engine, Metric
 
@@ -24,6 +25,7 @@ import time
 from cufall_py.analysis.phases import PHASES, phase_codes
 from cufall_py.engines.columns import columns
 from cufall_py.engines.rates import Rates
+from cufall_py.engines.rates import LONGEST_S
 from cufall_py.engines.scraper import Scraper
 
 scraper, rates, intervals = Scraper("http://127.0.0.1:8000"), Rates(), []
@@ -66,7 +68,8 @@ What a page does not say is absent, never 0, and each value has the name of the 
 engines behind one page (data-parallel ranks, models) are added up, ratios and estimates a GPU averaged. Ranks that
 tell the same number again (SGLang's `tp_rank`, `pp_rank`, `moe_ep_rank`) count once, by the lowest. Counters go
 before gauges. A counter told apart by a label has no series for what it never counted: where its other labels are
-there, that is 0.
+there, that is 0. A series that is no number, negative, a share above 1, or told twice with
+different numbers is not known, and so is the sum that it is part of.
 
 | quantity | kind | unit | |
 |---|---|---|---|
@@ -89,7 +92,8 @@ TAIL = f"""
 A rate is what a counter rose by over the time between two scrapes, by the monotonic clock. It is not known, and left
 out, where
 
-- a counter fell (the server was started again), and where it then passes the mark that it fell from;
+- a counter fell (the server was started again), or `process_start_time_seconds` changed; and where a counter that fell
+  then passes the mark that it fell from;
 - an engine, rank, model or label came or went, or the metric was renamed;
 - counters fall again and again: several processes answer in turn, which is told;
 - the clock of the machine was set by more than half a second.
@@ -111,8 +115,8 @@ first token of a request among the generated ones; those are taken off, by the c
 | | | `idle` |
 
 `unsure` is: a counter that is not known or does not move with each step (so all of a stair that moves when requests
-end); nothing counted while requests run; the last interval before tokens come, in which a step of theirs may have
-begun; intervals with tokens beside one without, or beside none at all (the first, the last, where a scrape failed),
+end); time in which a scrape failed; nothing counted while requests run; the last interval before tokens come, in which
+a step of theirs may have begun; intervals with tokens beside one without, or beside none at all (the first, the last),
 for part of them may be idle; what no scrape covers; and what lies within the alignment error of an edge between two
 phases.
 
@@ -124,10 +128,10 @@ not, and 10 % was unsure (`tests/test_phases.py`).
 ## By running requests
 
 `cufall_py.analysis.concurrency` takes the frames that lie between two scrapes which both read the same number of
-running requests, or one of the same range. Each row has a mean of every metric (by covered time), tokens/s (the
-quotient of sums over those intervals) and TPOT (sum over count of the inter-token latencies in between), each with
-how many it is of and a 95 % interval by block bootstrap ([statistics](statistics.md)); infinite where there are too
-few.
+running requests, or one of the same range; no scrape failed in between ({LONGEST_S:g} s at most), the server was not
+started again and the clock not set. Each row has a mean of every metric (by covered time), tokens/s (the quotient of
+sums over those intervals) and TPOT (sum over count of the inter-token latencies in between), each with how many it is
+of and a 95 % interval by block bootstrap ([statistics](statistics.md)); infinite where there are too few.
 
 A gauge that moves only now and then (SGLang's) may be of some time ago. It counts up to where it was surely renewed
 while it still read the same: where as many tokens have been made since as that many requests make in {STEPS_TO_RENEW}

@@ -25,12 +25,15 @@ import cufall_py
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     source = os.environ.get("CUFALL_SOURCE", "auto")
-    async with await asyncio.to_thread(cufall_py.attach_gpus, source=source) as app.state.gpus:
+    async with await asyncio.to_thread(cufall_py.Session, source=source) as app.state.gpus:
         yield
 
 
 class Regions:
-    """Makes a region of each request, for any ASGI server whose state has `gpus`."""
+    """Makes a region of each request, for any ASGI server whose state has `gpus`.
+
+    Where paths have numbers of things in them, name the route instead: each name is a row of every table.
+    """
 
     def __init__(self, app: Any) -> None:
         self.app = app

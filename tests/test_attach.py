@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,7 +31,7 @@ from cufall_py.served import Log, frame_table, logs, phase_shares
 from cufall_py.server_gpus import gpus_of
 from tests import pages
 from tests.endpoints import answer, serving as page_server
-from tests.scripted import command, cufall, late, script, soon, start
+from tests.scripted import command, cufall, environment, late, script, soon, start
 from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure
 from tests.terminals import Terminal
 from tests.test_schemas import fits
@@ -198,6 +200,15 @@ def test_a_terminal_shows_servers_and_their_gpus(server: Running, tmp_path: Path
         assert "by phase" in terminal.said
 
 
+def test_a_role_that_labels_tell_is_shown(tmp_path: Path) -> None:
+    with page_server(answer(pages.sglang(role="decode").text)) as server:
+        words = ("attach", server.url, "--source", script(tmp_path), *QUICK)
+        with Terminal(command(*words), 100, 24) as terminal:
+            terminal.sees(f"{server.url} (decode)")
+            terminal.press("q")
+            assert terminal.ends() == 0
+
+
 def test_csv_has_frames_and_what_the_server_did(server: Running, tmp_path: Path) -> None:
     words = ("attach", "--pid", str(server.pid), "--source", script(tmp_path), *QUICK, "--duration-sec", "3")
     ended = cufall(*words, "--csv", "-")
@@ -215,6 +226,22 @@ def test_a_row_of_csv_has_the_gauge_of_when_it_begins() -> None:
     assert rates.add(first) is None
     found = {name: value for name, value, _ in figures(Now(where, second, rates.add(second)))}
     assert (found["running"], found["cache_usage"]) == (8, 0.25)
+
+
+def test_what_has_no_place_to_go_keeps_nothing_else_from_being_written(server: Running, tmp_path: Path) -> None:
+    words = ("attach", server.url, "--source", script(tmp_path), *QUICK, "--duration-sec", "1")
+    picture = cufall(*words, "--svg", "/dev/full", "--json")
+    assert (picture.returncode, "cannot write /dev/full" in picture.stderr) == (1, True)
+    fits("attach", picture.stdout)
+    rows = tmp_path / "rows.csv"
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command(*words, "--csv", str(rows))],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert len(rows.read_text().splitlines()) > 10
 
 
 def test_an_interrupt_ends_it_with_its_tables(server: Running, tmp_path: Path) -> None:
@@ -248,14 +275,20 @@ def test_a_server_that_is_gone_is_told_and_gpus_go_on(tmp_path: Path) -> None:
         pass
     ended = cufall("attach", gone.url, "--source", script(tmp_path), *QUICK, "--duration-sec", "1.5")
     assert ended.stderr.count("nothing listens there") == 1
-    assert "no page of metrics" in ended.stdout
-    assert ended.returncode == 0
+    assert f"{gone.url}: no page of metrics, on g0" in ended.stdout
+    assert f"not a valid measurement: {gone.url}: no page of metrics came (exit 4)" in ended.stderr
+    assert ended.returncode == 4
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         ("--port 1 --pid 1", "one of them is enough"),
+        ("--port 0", "--port 0: must be a whole number from 1 to 65535"),
+        ("--port 70000", "--port 70000: must be a whole number from 1 to 65535"),
+        ("--pid 0", "--pid 0: must be a whole number above 0"),
+        ("--pid -5", "--pid -5: must be a whole number above 0"),
+        ("--as prefill=h:1 --as decode=h:1", "--as decode=h:1: it is given another role, too"),
         ("--as both=http://127.0.0.1:1", "must be prefill=URL or decode=URL"),
         ("ftp://x", "an address is"),
         (
@@ -299,6 +332,78 @@ def test_a_load_that_is_refused_ends_it(tmp_path: Path) -> None:
     assert "names no model; name it with --model-name" in ended.stderr
 
 
+def test_a_password_in_an_address_is_neither_shown_nor_kept(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+
+    path = tmp_path / "run.cufall"
+    with page_server(answer(pages.vllm().text)) as page:
+        url = page.url.replace("://", "://me:secret@") + "/metrics?token=secret"
+        words = ("attach", url, "--source", script(tmp_path), *QUICK, "--duration-sec", "2.5")
+        runs = [
+            cufall(
+                *words, "--record", str(path), "--csv", str(tmp_path / "a.csv"), "--result", str(tmp_path / "r.json")
+            ),
+            cufall(*words, "--json"),
+            cufall("attach", "--as", f"decode={url}", "--as", f"both={url}", "--source", script(tmp_path)),
+        ]
+        basic = base64.b64encode(b"me:secret").decode()
+        sent = [request for request in page.requests if f"Authorization: Basic {basic}" in request]
+        assert sent and all("GET /metrics?token=secret " in request for request in sent)
+    kept = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [text for run in runs for text in (run.stdout, run.stderr) if "secret" in text]
+    assert not [data for data in kept if b"secret" in data]
+    assert [log.url for log in logs(path)] == [f"{page.url}/metrics"]
+
+
+def test_a_server_that_is_gone_most_of_the_time_is_not_judged_by_the_rest(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+
+    def talk(connection: socket.socket, _: str) -> None:
+        asked.append(time.monotonic())
+        served.count("vllm:generation_tokens_total", 100, model_name="m", engine="0")
+        gone = asked[-1] - asked[0] > 3.5
+        connection.sendall(answer("", "503 Gone") if gone else answer(served.text))
+
+    asked, served = list[float](), pages.vllm()
+    with page_server(talk) as server:
+        words = ("attach", f"{server.url}/metrics", "--source", script(tmp_path), *QUICK, "--duration-sec", "10")
+        ended = cufall(*words, "--require", "tokens_per_s > 10")
+    assert ended.returncode == 4
+    assert re.search(r"what it did is known of [234]\d% of the time, at least 50% are needed", ended.stderr)
+
+
+def test_what_a_load_gave_before_it_was_refused_is_not_lost(tmp_path: Path) -> None:
+    from tests import pages
+    from tests.endpoints import answer, serving as page_server
+    from tests.test_drive import DONE, MODELS, TOKEN, reply
+
+    def talk(connection: socket.socket, request: str) -> None:
+        said = {"/metrics": answer(pages.vllm().text), "/v1/models": reply(MODELS)}
+        asked = request.split()[1]
+        taken.append(asked)
+        fails = taken.count("/v1/completions") > 4
+        connection.sendall(said.get(asked, reply(b"", "429 Too Many") if fails else reply(TOKEN * 2 + DONE)))
+
+    taken: list[str] = []
+    with page_server(talk) as server:
+        ended = cufall("attach", server.url, "--source", script(tmp_path), *QUICK, "--drive", "1,2,3", "--json")
+    assert ended.returncode == 1
+    found = json.loads(ended.stdout)
+    assert [(load["at_once"], load["tokens"], load["tokens_from"]) for load in found["load"]] == [(1, 8, "pieces")]
+    assert "the server refuses it, HTTP 429" in ended.stderr
+    fits("attach", ended.stdout)
+
+
+def test_a_load_for_several_servers_is_refused_before_anything_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run.cufall"
+    words = ("attach", "http://127.0.0.1:1", "http://127.0.0.1:2", "--drive", "1", "--record", str(path))
+    ended = cufall(*words, "--source", script(tmp_path))
+    assert (ended.returncode, path.exists()) == (2, False)
+    assert "--drive sends to one server; name its URL" in ended.stderr
+
+
 # which servers, which GPUs -----------------------------------------------------------------------------
 
 
@@ -309,6 +414,32 @@ def test_servers_of_addresses_ports_and_processes(server: Running) -> None:
     assert by_url == by_port == by_pid
     assert server.pid in by_url.pids
     assert server.url in [found.url for found in soon(lambda: servers([], None, None, {}))]
+
+
+def test_a_server_is_one_however_its_address_is_spelled() -> None:
+    spelled = ["http://127.0.0.1:1", "http://127.0.0.1:1/", "127.0.0.1:1/v1"]
+    (found,) = servers(spelled, None, None, {"http://127.0.0.1:1/": "decode"})
+    assert (found.url, found.role) == ("http://127.0.0.1:1", "decode")
+
+
+def test_a_port_on_which_several_listen_does_not_name_one(tmp_path: Path) -> None:
+    apart = "import socket; s = socket.create_server(('127.0.0.2', int(input()))); print('up', flush=True); input()"
+    words = [sys.executable, "-c", apart]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        with socket.create_server(("127.0.0.1", 0)) as own:
+            port = own.getsockname()[1]
+            assert other.stdin and other.stdout
+            print(port, file=other.stdin, flush=True)
+            assert other.stdout.readline() == "up\n"
+            with pytest.raises(UsageError, match=rf"--port {port}: several listen there, .* and .*; name the one"):
+                servers([], None, port, {})
+            assert at(f"http://127.0.0.2:{port}").pids == (other.pid,)
+        other.communicate("\n")
+
+
+def test_a_process_that_is_not_there_is_told() -> None:
+    with pytest.raises(CufallError, match="there is no process 4194305 here"):  # Linux has none above 2^22
+        servers([], 4_194_305, None, {})
 
 
 def test_a_server_elsewhere_has_no_processes_here() -> None:
@@ -411,7 +542,10 @@ def test_a_requirement_is_of_the_servers_and_gpus_that_it_selects(
     [
         ("--require tokens_per_s[group=decode]>1 --devices 0", "no decode server is on one of these GPUs"),
         ("--require tensor.mean[group=decode,gpu=0]>1%", "no decode server is on one of these GPUs"),
-        ("--require tensor.mean[group=ranks]>1%", "no group ranks; there is all, prefill, decode"),
+        (
+            "--require tensor.mean[group=ranks]>1%",
+            "no group ranks; there is all (--group), of servers prefill and decode",
+        ),
     ],
 )
 def test_a_requirement_that_selects_no_server_is_usage(split: tuple[str, str, Path], words: str, told: str) -> None:
@@ -425,10 +559,28 @@ def test_a_report_of_some_gpus_has_their_servers_alone(split: tuple[str, str, Pa
     assert split[1] in text and split[0] not in text
 
 
+def test_markdown_has_the_tables_of_the_servers(split: tuple[str, str, Path]) -> None:
+    lines = cufall("report", str(split[2]), "--devices", "1", "--markdown", "-").stdout.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith(f"### {split[1]}: vLLM"))
+    assert (
+        "| running | scrapes | seconds | frames | gen tok/s | prompt tok/s | ITL ms | tensor | sm | dram |"
+        in lines[at:]
+    )
+    assert any(line.startswith("| decode | 0.0 |") for line in lines[at:])
+
+
+def test_generation_of_a_server_that_prefills_is_not_measurable_and_who_decodes_is_told(
+    split: tuple[str, str, Path],
+) -> None:
+    ended = cufall("report", str(split[2]), "--require", "tokens_per_s[running=16] > 1")
+    assert ended.returncode == 4
+    assert "it does prefill alone, group=decode means the others" in ended.stderr
+
+
 def test_the_page_of_a_recording_has_the_tables_of_its_servers(split: tuple[str, str, Path]) -> None:
     text = cufall("report", str(split[2]), "--html", "-").stdout
     assert f"{split[1]}: vLLM (0.13 and newer), decode, on g1: by running requests" in text
-    assert f"{split[0]}: by phase" in text
+    assert f"{split[0]}: by phase" in text and "<h2>inference servers</h2>" in text
     assert text.count("vllm:generation_tokens_total") == 2
     one = cufall("report", str(split[2]), "--html", "-", "--devices", "1").stdout
     assert split[1] in one and split[0] not in one
@@ -476,6 +628,20 @@ def test_a_recording_without_servers_is_for_replay(tmp_path: Path) -> None:
     ended = cufall("attach", "--source", path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "has no inference server (on these GPUs); cufall replay plays it" in ended.stderr
+
+
+def test_a_table_of_pandas_has_each_server_of_a_shared_gpu(tmp_path: Path) -> None:
+    with (
+        page_server(answer(pages.vllm().text)) as one,
+        page_server(answer(pages.vllm(running=7).text)) as other,
+        attach(one.url, other.url, source=script(tmp_path)) as attached,
+    ):
+        time.sleep(3.5)
+        found = attached.to_pandas()
+    frames = found.groupby("time").server.apply(list)
+    assert all(servers == [one.url, other.url] for servers in frames)
+    running = found.groupby("server").running.max()
+    assert (running[one.url], running[other.url]) == (4, 7)
 
 
 def test_a_copy_of_a_part_keeps_the_servers(split: tuple[str, str, Path], tmp_path: Path) -> None:

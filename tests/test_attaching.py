@@ -11,8 +11,10 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -22,6 +24,7 @@ from cufall_py import Recording
 from cufall_py.attachment import Attachment
 from cufall_py.engines.drive import Work, drive
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.launch import launch
 from cufall_py.scratch import PREFIX
 from cufall_py.served import served
 from tests.scripted import ROOT, environment, rings, script, soon
@@ -176,6 +179,33 @@ def test_in_asyncio_nothing_blocks_the_loop(server: Running, tmp_path: Path) -> 
     assert blocked_s < 0.5
 
 
+def test_a_frame_that_was_not_waited_for_long_enough_comes_next_time(server: Running, tmp_path: Path) -> None:
+    async def run(attached: Attachment) -> list[int]:
+        frames, seen = attached.frames(), list[int]()
+        while len(seen) < 8:
+            try:
+                seen.append((await asyncio.wait_for(anext(frames), 0.03)).start_ns)
+            except TimeoutError:
+                pass
+        return seen
+
+    with attach(server, tmp_path) as attached:
+        seen = asyncio.run(run(attached))
+    assert seen == [*range(seen[0], seen[0] + 800_000_000, 100_000_000)]
+
+
+def test_regions_that_nobody_writes_any_more_take_no_memory(server: Running, tmp_path: Path) -> None:
+    with attach(server, tmp_path) as attached:
+        pass
+    tracemalloc.start()
+    for _ in range(20_000):
+        with attached.region("late"):
+            pass
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 200_000
+
+
 def test_it_installs_no_signal_handler_and_prints_nothing(
     server: Running, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,6 +215,47 @@ def test_it_installs_no_signal_handler_and_prints_nothing(
         assert [signal.getsignal(number) for number in numbers] == before
         time.sleep(0.3)
     assert capfd.readouterr() == ("", "")
+
+
+def test_once_it_has_ended_nothing_old_looks_like_now(server: Running, tmp_path: Path) -> None:
+    with attach(server, tmp_path) as attached:
+        soon(lambda: attached.latest().frame and attached.latest().servers[0].reading)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if attached.latest().frame is None else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert attached.latest().frame
+    newest = attached.latest()
+    assert (newest.frame, newest.servers[0].reading) == (None, None)
+
+
+def test_a_server_that_is_started_again_is_told_with_its_address(tmp_path: Path) -> None:
+    from tests.endpoints import answer, sends, serving as page_server
+
+    def page(tokens: int) -> bytes:
+        return answer(f"vllm:num_requests_running 4\nvllm:generation_tokens_total {tokens}\n")
+
+    with (
+        page_server(page(500)) as server,
+        cufall_py.attach(server.url, source=script(tmp_path), record=tmp_path / "run.cufall") as attached,
+    ):
+        soon(lambda: attached.latest().servers[0].interval)
+        server.talk = sends(page(20))
+        told = soon(lambda: [line for line in attached.said if "a counter fell" in line])
+    assert told == [f"{server.url}: a counter fell: the server was started again, or another one answers"]
+
+
+def test_the_recording_stays_its_own_wherever_the_program_goes(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with attach(server, tmp_path, record="run.cufall") as attached:
+        time.sleep(0.3)
+        monkeypatch.chdir("/")
+        assert attached.summary().samples > 100
+        with pytest.raises(CufallError, match="is the recording itself"):
+            attached.save(tmp_path / "run.cufall", force=True)
+    assert Recording(tmp_path / "run.cufall").whole
 
 
 def test_a_forked_copy_leaves_it_alone(server: Running, tmp_path: Path) -> None:
@@ -203,6 +274,38 @@ def test_a_forked_copy_leaves_it_alone(server: Running, tmp_path: Path) -> None:
             time.sleep(0.2)
         assert attached.summary("mine").samples > 100
     assert [*Recording(attached.path).regions()] == ["mine"]
+
+
+def test_a_forked_child_lets_go_of_the_sampling_whatever_another_thread_does_with_it(tmp_path: Path) -> None:
+    process, done = launch(script(tmp_path)), threading.Event()
+    assert process.stdin and process.stdout
+    os.set_blocking(process.stdout.fileno(), False)
+    stdin, stdout = process.stdin, process.stdout
+    reader = threading.Thread(target=lambda: [stdout.read() for _ in iter(done.is_set, True)])
+    reader.start()
+    try:
+        assert all(_closes_in_a_child(stdin, stdout) for _ in range(300))
+    finally:
+        done.set()
+        reader.join()
+        stdin.close()
+        stdout.close()
+        process.wait(10)
+
+
+def _closes_in_a_child(*pipes: IO[bytes]) -> bool:
+    if (child := os.fork()) == 0:
+        for pipe in pipes:
+            pipe.close()
+        os._exit(0)
+    until = time.monotonic() + 10
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return False
+        time.sleep(0.0005)
+    return True
 
 
 HOST = """

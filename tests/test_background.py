@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from cufall_py import BackgroundSession, Plan, Recording
 from cufall_py.errors import CufallError, SourceError, UsageError
-from tests.scripted import fault, script, soon
+from tests.scripted import environment, fault, script, soon
 from tests.test_recording import full_at
 
 
@@ -132,3 +134,24 @@ def test_what_the_program_raises_comes_first(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="mine"), BackgroundSession(plan(tmp_path)):
         raise OSError("mine")
     assert threads() == []
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from cufall_py import BackgroundSession, Plan
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    BackgroundSession(Plan(source=sys.argv[1]))
+except KeyboardInterrupt:
+    print("interrupted")
+until = time.monotonic() + 20
+while any(thread.name == "cufall" for thread in threading.enumerate()) and time.monotonic() < until:
+    time.sleep(0.05)
+print([thread.name for thread in threading.enumerate() if thread.daemon])
+"""
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing_sampling(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", INTERRUPTED, script(tmp_path)]
+    ended = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60)
+    assert ended.stdout.splitlines() == ["interrupted", "[]"], ended.stderr

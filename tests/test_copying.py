@@ -128,6 +128,12 @@ def test_a_duration_counts_recorded_time(tmp_path: Path) -> None:
     assert samples_of(copy).end_ns[-1] == EPOCH + SECOND // 2
 
 
+def test_a_region_that_goes_on_ends_where_the_playing_did(tmp_path: Path) -> None:
+    regions = copied(phases(tmp_path / "source.cufall"), tmp_path / "copy.cufall", duration_s=1.5).regions()
+    ends_s = {name: [(region.end_ns - EPOCH) / 1e9 for region in times] for name, times in regions.items()}
+    assert ends_s == {"idle": [1.0], "all": [1.5], "busy": [1.5]}
+
+
 def test_the_verb_copies_all_that_was_recorded(tmp_path: Path) -> None:
     source, copy = phases(tmp_path / "source.cufall", gpus=2), tmp_path / "copy.cufall"
     ended = cufall("record", "--source", str(source), "-o", str(copy))

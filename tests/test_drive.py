@@ -9,10 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py.engines.drive import Asked, Driven, DriveProblem, Work, drive, levels
+from cufall_py.engines.drive import MOST_LINE, Asked, Driven, DriveProblem, Work, drive, levels
+from cufall_py.views.driven import notes
 from tests.endpoints import Talk, serving as page_server
 from tests.servers import serving
 
+DONE = b"data: [DONE]\n\n"
+
+
+def event(**fields: object) -> bytes:
+    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+
+
+def in_chunks(body: bytes, ended: bool = True) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"%x\r\n%b\r\n" % (len(body), body) + (b"0\r\n\r\n" if ended else b"")
+
+
+TOKEN = event(choices=[{"text": "a"}])
 MODELS = json.dumps({"data": [{"id": "m"}]}).encode()
 
 
@@ -61,8 +75,15 @@ def reply(body: bytes, status: str = "200 OK") -> bytes:
         (reply(b"{}"), b"", "names no model; name it with --model-name"),
         (reply(b"no", "404 Not Found"), b"", "the server refuses it, HTTP 404: no"),
         (reply(MODELS), reply(b'{"error":\n "too \x1b long"}', "400 Bad"), 'HTTP 400: {"error": "too long"}'),
-        (reply(MODELS), reply(b"data: {\n"), "the stream ended in the middle"),
-        (reply(MODELS), reply(b"data: [DONE]\n"), "an answer without a token"),
+        (reply(MODELS), reply(b"data: {\n"), "a piece of the stream is none of OpenAI's kind"),
+        (reply(MODELS), reply(b"data: [1]\n"), "a piece of the stream is none of OpenAI's kind"),
+        (reply(MODELS), reply(b"data: " + b"[" * 100_000), "a piece of the stream is none of OpenAI's kind"),
+        (reply(MODELS), reply(b"data: " + b"1" * (MOST_LINE + 1)), "a piece of the stream is none of OpenAI's kind"),
+        (reply(MODELS), reply(b"data: [DONE]\n"), "an answer without a token (no type); does it stream?"),
+        (reply(MODELS), reply(b'{"choices": [{"text": "all at once"}]}'), "does it stream?"),
+        (reply(MODELS), reply(TOKEN * 3), "the stream ended in the middle (nothing told its end)"),
+        (reply(MODELS), in_chunks(TOKEN * 3, ended=False), "the stream ended in the middle"),
+        (reply(MODELS), reply(TOKEN + event(error={"message": "no \x1b memory"}) + DONE), "gave up: {"),
         (reply(MODELS), b"", "no answer"),
         (reply(MODELS), reply(b"", "307 Elsewhere"), "HTTP 307: (no reason given)"),
     ],
@@ -78,6 +99,24 @@ def test_a_key_goes_with_each_request_to_the_server_that_was_named() -> None:
         drive(server.url, 1, key="secret")
     assert all("Authorization: Bearer secret" in request for request in server.requests)
     assert len(server.requests) == 2
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
+    whole = in_chunks(TOKEN * 4 + event(choices=[], usage={"completion_tokens": 4, "prompt_tokens": 3}) + DONE)
+    with page_server(says(reply(MODELS), whole)) as server:  # closes after each answer, and does not say so
+        found = drive(server.url, 2, Work(3, 4, requests=6))
+    assert ([(one.made, one.prompt) for one in found.asked], found.problems) == ([(4, 3)] * 6, ())
+
+
+@pytest.mark.parametrize("usage", [None, {}, [], {"completion_tokens": None}, {"completion_tokens": -4}])
+def test_pieces_are_counted_where_no_number_of_tokens_is_told_and_that_is_said(usage: object) -> None:
+    whole = reply(TOKEN * 4 + event(choices=[], usage=usage) + DONE)
+    with page_server(says(reply(MODELS), whole)) as server:
+        found = drive(server.url, 1, Work(3, 4, requests=2))
+    assert (found.tokens, found.by_pieces) == (8, True)
+    assert [*notes([found])] == [
+        "the server does not say how many tokens it made: each piece of its streams counts as one"
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,", "1;2", "-4", "5000"])

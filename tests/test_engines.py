@@ -219,6 +219,30 @@ def test_what_is_no_number_is_absent() -> None:
     assert numbers(page) == {"running": 0}
 
 
+@pytest.mark.parametrize(
+    "second",
+    ['{engine="1"} NaN', '{engine="1"} +Inf', '{engine="1"} -1', '{engine="1"} 1e300', '{engine="0"} 5'],
+)
+def test_a_sum_of_which_a_part_is_not_known_is_not_known(second: str) -> None:
+    known, doubted = "vllm:generation_tokens_total", "vllm:num_requests_running"
+    assert numbers(f'{known} 9\n{doubted}{{engine="0"}} 3\n{doubted}{second}\n') == {"generation_tokens": 9}
+
+
+def test_a_share_of_more_than_all_is_not_known() -> None:
+    assert numbers("vllm:num_requests_running 3\nvllm:kv_cache_usage_perc 40\n") == {"running": 3}
+    assert numbers("vllm:kv_cache_usage_perc 1\n") == {"cache_usage": 1}
+
+
+def test_a_series_that_is_told_twice_with_the_same_number_counts_once() -> None:
+    assert numbers("vllm:num_requests_running 3\n" * 2) == {"running": 3}
+
+
+def test_of_copies_one_that_knows_speaks() -> None:
+    assert numbers('sglang:num_running_reqs{tp_rank="0"} NaN\nsglang:num_running_reqs{tp_rank="1"} 5\n') == {
+        "running": 5
+    }
+
+
 def test_a_line_that_is_cut_is_an_error_and_no_number() -> None:
     with pytest.raises(ValueError):
         as_read('vllm:generation_tokens_total{engine="0\n')

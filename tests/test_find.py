@@ -119,6 +119,19 @@ def test_a_port_that_several_processes_share_is_one(tmp_path: Path) -> None:
     assert behind(8000, proc) == (10, 11, 12)
 
 
+@little_endian
+def test_servers_on_one_port_of_several_addresses_are_told_apart(tmp_path: Path) -> None:
+    tcp = line(LOOPBACK, 8000, 1) + line("0200007F", 8000, 2)
+    proc = made_up(tmp_path, tcp, None, {10: (1, [1]), 11: (10, []), 20: (1, [2])})
+    assert [(one.url, one.pids) for one in listeners(proc)] == [
+        ("http://127.0.0.1:8000", (10,)),
+        ("http://127.0.0.2:8000", (20,)),
+    ]
+    assert behind(8000, proc, ["127.0.0.1"]) == (10, 11)
+    assert behind(8000, proc, ["127.0.0.2"]) == (20,)
+    assert behind(8000, proc, ["192.168.0.5"]) == behind(8000, proc) == (10, 11, 20)
+
+
 def test_a_kernel_without_ipv6_and_sockets_of_nobody_here(tmp_path: Path) -> None:
     assert listeners(made_up(tmp_path, line(LOOPBACK, 8000, 1), None, {10: (1, [77])})) == []
 

@@ -23,7 +23,7 @@ from cufall_py.errors import (
 from cufall_py.plan import Plan
 from cufall_py.resolve import Wanted
 from cufall_py.samples import Samples, Tally
-from cufall_py.sources import Opened, Source
+from cufall_py.sources import Opened, Passes, Source
 from cufall_py.sources.auto import AutoProvider, AutoSource
 from cufall_py.sources.gpm import BEHIND_NS, LOOK_NS, PERIOD_NS, GpmSource, gpm_set, renewal
 from tests.helpers import EPOCH, MS, tensor_set
@@ -221,6 +221,11 @@ class Plays:
     def source(self, device: Device, plan: Plan) -> Source:
         return self
 
+    def passes(self, device: Device) -> Passes | None:
+        if self.error:
+            raise self.error
+        return Passes("GH100", len) if self.source_name == "cupti" else None
+
     def open(self) -> Opened:
         if self.error:
             raise self.error
@@ -237,6 +242,18 @@ def auto(first: Plays, second: Plays) -> AutoSource:
     provider = AutoProvider(first, second)
     provider.prepare()
     return provider.source(DEVICE, Plan())
+
+
+def test_what_fits_one_pass_is_asked_of_who_samples() -> None:
+    provider = AutoProvider(Plays("cupti"), Plays("gpm"))
+    provider.prepare()
+    passes = provider.passes(DEVICE)
+    assert passes and (passes.chip, passes.of(("a", "b"))) == ("GH100", 2)
+    too_old = LibraryProblem("this driver is too old")
+    for first in (Plays("cupti", error=too_old), Plays("cupti", unprepared=too_old)):
+        provider = AutoProvider(first, Plays("gpm"))
+        provider.prepare()
+        assert provider.passes(DEVICE) is None
 
 
 def test_the_counters_are_taken_where_they_can_be_had() -> None:

@@ -162,7 +162,9 @@ LAYERS: dict[str, str] = {
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.groups": "analysis.groups views.*",
-    "views.summary": "analysis.* judgements keep metrics outline report shown views.* views.groups views.verdict",
+    "views.means": "analysis.* views.*",
+    "views.summary": "analysis.* judgements keep metrics outline report shown views.* views.groups views.means "
+    "views.verdict",
     "views.served": "analysis.concurrency analysis.phases engines.rates engines.reading served views.* views.verdict",
     "views.served_screen": "views.* views.served",
     "views.served_plot": "analysis.concurrency served views.served",

@@ -361,6 +361,7 @@ def test_it_prints_in_black_on_white_without_its_switches(tab: chromium.Tab) -> 
 
 def test_without_chromium_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CUFALL_TEST_ALL", "0")
     with pytest.raises(pytest.skip.Exception, match="apt-get install -y chromium"):
         chromium.chromium()
     monkeypatch.setenv("CUFALL_TEST_ALL", "1")

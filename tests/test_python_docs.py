@@ -1,4 +1,4 @@
-"""The Python of docs/python.md runs as it stands there, beside a server and on scripted GPUs."""
+"""The Python of docs/python.md and of the README runs as it stands there, beside a server and on scripted GPUs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ import pytest
 import cufall_py
 import cufall_py.sinks
 from cufall_py import Plan, Recording
-from cufall_py.attaching import attach, attach_gpus
+from cufall_py.attaching import Session, attach
 from tests.scripted import ROOT, script
 from tests.servers import Running, serving
 from tests.test_sinks import Kept
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+BLOCKS, README = (
+    re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    for page in (ROOT / "docs" / "python.md", ROOT / "README.md")
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +42,8 @@ def names(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> d
         time.sleep(1.5)
 
     monkeypatch.setitem(vars(cufall_py), "attach", lambda _: attach(server.url, source=source, sample_us=1000))
-    gpus = lambda **more: attach_gpus(source=source, sample_us=1000, **more)  # noqa: E731
-    monkeypatch.setitem(vars(cufall_py), "attach_gpus", gpus)
+    gpus = lambda **more: Session(source=source, sample_us=1000, **more)  # noqa: E731
+    monkeypatch.setitem(vars(cufall_py), "Session", gpus)
     monkeypatch.setitem(vars(cufall_py), "Plan", lambda **more: Plan(source=source, **{"sample_us": 1000, **more}))
     return {"run_warm_up": work, "run_benchmark": work, "train_step": lambda: time.sleep(0.1)}
 
@@ -100,3 +103,11 @@ def test_a_sink_of_ones_own(names: dict[str, Any], capsys: pytest.CaptureFixture
 
 def test_all_of_them_are_run() -> None:
     assert len(BLOCKS) == 7
+
+
+def test_the_readmes(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    program, reading = README[-2:]
+    exec(program, {**names, "decode": lambda tokens: time.sleep(0.5)})
+    assert capsys.readouterr().out.split()[0] == "0.5"
+    exec(reading, names)
+    assert capsys.readouterr().out.startswith("0 [")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from cufall_py.analysis.phases import PHASES, phase_codes
+from cufall_py.engines.columns import columns
+from cufall_py.engines.events import fields, reading as event_reading
 from cufall_py.engines.page import read
 from cufall_py.engines.rates import CAME_OR_WENT, FELL, IN_TURN, PASSED, RENAMED, STEPPED, Interval, Rates
 from cufall_py.engines.reading import Moment, Reading
+from cufall_py.served import Log, gauge, total
 from tests import pages
 from tests.pages import moment
 
@@ -168,3 +175,110 @@ def test_speculative_acceptance_is_by_counters_else_by_the_engines_gauge() -> No
     (gauge,) = intervals([read(pages.sglang().text, moment(at)) for at in (0, 1)])
     (none_drafted,) = intervals([read(before.text, moment(at)) for at in (0, 1)])
     assert (counted_.acceptance, gauge.acceptance, none_drafted.acceptance) == (0.25, 0.8, None)
+
+
+# Outages: what is not known of the time between two scrapes
+
+
+def busy(at_s: float, tokens: float, started_s: float = 0) -> Reading:
+    """Four requests run; `started_s`: as prometheus-client tells of its process, 0: it does not."""
+    own = f"process_start_time_seconds {started_s}\n" if started_s else ""
+    return read(f"vllm:num_requests_running 4\n{TOKENS} {tokens}\nvllm:prompt_tokens_total 9\n{own}", moment(at_s))
+
+
+OUTAGES = {
+    "started again": [busy(0, 100), busy(1, 200), busy(2, 50), busy(3, 150)],
+    "started again and away": [busy(0, 100), busy(1, 200), busy(31, 50), busy(32, 150)],
+    "away": [busy(0, 100), busy(1, 200), busy(4, 500), busy(5, 600)],
+    "started again, and further than before": [busy(0, 100, 7), busy(1, 200, 7), busy(2, 500, 8), busy(3, 600, 8)],
+}
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_a_number_of_requests_before_and_after_an_outage_was_not_held_through_it(outage: str) -> None:
+    found = columns(intervals(OUTAGES[outage]))
+    assert found.running.tolist()[::2] == [[4, 4], [4, 4]]
+    assert np.isnan(found.running[1]).all()
+    assert PHASES[phase_codes(found)[1]] == "unsure"
+
+
+def test_tokens_of_a_process_that_was_started_anew_are_not_counted_from_the_one_before() -> None:
+    _, over, after = intervals(OUTAGES["started again, and further than before"])
+    assert over.unknown["generation_tokens"] == FELL
+    assert after.rates["generation_tokens"].amount == 100
+
+
+def test_processes_that_answer_in_turn_are_known_by_when_they_were_started() -> None:
+    found = intervals([busy(k, 100 * k, 7 + k % 2) for k in range(6)])
+    assert all("generation_tokens" not in interval.rates for interval in found)
+    assert IN_TURN in found[-1].notes and not found[-1].gauges
+
+
+def test_what_a_page_says_of_its_process_is_kept_with_the_scrape() -> None:
+    reading_ = busy(1, 100, 1_796_000_000.25)
+    (kept,) = [event_reading(reading_.when.at_ns, json.loads(json.dumps(fields(reading_))))]
+    assert kept and kept.started_s == 1_796_000_000.25
+
+
+def test_when_the_clock_was_set_no_number_of_requests_was_held() -> None:
+    later = busy(1, 200)
+    stepped = Reading(later.engine, Moment(later.when.at_ns + 3_600_000_000_000, 1_000_000_000, 0), later.values)
+    (found,) = intervals([busy(0, 100), stepped])
+    assert not found.gauges
+
+
+def test_a_histogram_whose_sum_falls_was_begun_anew() -> None:
+    name = "vllm:inter_token_latency_seconds"
+    (found,) = intervals([read(f"{name}_sum {s}\n{name}_count {n}\n", moment(n)) for s, n in ((9, 1), (2, 3))])
+    assert (found.unknown, dict(found.latencies)) == ({"itl_s": FELL}, {})
+
+
+def test_more_tokens_kept_than_tried_is_no_share() -> None:
+    def speculated(at_s: float, drafted: float, accepted: float) -> Reading:
+        name = "vllm:spec_decode_num"
+        return read(f"{name}_draft_tokens_total {drafted}\n{name}_accepted_tokens_total {accepted}\n", moment(at_s))
+
+    (found,) = intervals([speculated(0, 0, 0), speculated(1, 10, 11)])
+    assert found.acceptance is None
+
+
+def test_a_server_that_was_started_again_is_told() -> None:
+    found = intervals([counted(k, e0=value) for k, value in enumerate((100, 200, 50, 90))])
+    assert [interval.notes for interval in found] == [(), (FELL,), ()]
+
+
+def test_what_another_engine_said_before_is_not_added_to_what_this_one_says() -> None:
+    def other(at_s: float, made: int) -> Reading:
+        page = f'sglang:num_running_reqs 9\nsglang:realtime_tokens_total{{mode="decode"}} {made}\n'
+        return read(page, moment(at_s))
+
+    pages = (other(0, 0), other(1, 1000), busy(2, 100), busy(3, 150), busy(4, 250))
+    found = intervals(pages)
+    rate = total(found, "generation_tokens")
+    assert rate and (rate.name, rate.amount, rate.per_s) == (TOKENS, 150, 75)
+    assert gauge(found, "running") == 4
+    assert Log("http://h", "", (), readings=pages).engine == "SGLang (0.5 and newer), then vLLM (0.13 and newer)"
+
+
+@given(st.data())
+def test_a_scrape_that_was_damaged_in_a_file_is_none_or_gives_no_more_than_one_that_was_read(
+    data: st.DataObject,
+) -> None:
+    kept = json.loads(json.dumps(fields(read(pages.vllm().text, moment(0)))))
+    place = data.draw(st.sampled_from([*places(kept)]))
+    wrong = data.draw(st.sampled_from([None, "x", [], {}, -1, 1e300, math.nan, 10**400, [1], {"a": 1}, [[["a"], [1]]]]))
+    into = kept
+    for step in place[:-1]:
+        into = into[step]
+    into[place[-1]] = wrong
+    if damaged := event_reading(5, kept):
+        found = intervals([damaged, read(pages.vllm().text, moment(1)), damaged])
+        assert all(rate.amount >= 0 for interval in found for rate in interval.rates.values())
+
+
+def places(found: Any, so_far: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """How one gets to each part of a document."""
+    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for step, part in inner:
+        yield (*so_far, step)
+        yield from places(part, (*so_far, step))

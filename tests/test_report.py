@@ -70,6 +70,29 @@ def test_what_a_person_sees(three: str) -> None:
     assert (ended.stderr, ended.returncode) == ("", 0)
 
 
+def test_of_many_rows_the_means_come_first_a_column_a_gpu(tmp_path: Path) -> None:
+    """Eight GPUs, g3 at half of its peak in the second that is the region busy, the others a tenth of it."""
+    with writer(tmp_path / "run.cufall", [opened(k) for k in range(8)]) as out:
+        for k in range(8):
+            out.add(k, busy(EPOCH, [0.0] * 1000 + [0.5 if k == 3 else 0.05] * 1000))
+        region(out, "idle", EPOCH, EPOCH + SECOND)
+        region(out, "busy", EPOCH + SECOND, EPOCH + 2 * SECOND)
+    path = str(tmp_path / "run.cufall")
+    lines = report(path).stdout.splitlines()
+    assert lines[2:7] == [
+        "means, at a glance",
+        "REGION      METRIC    ALL     G0     G1     G2     G3     G4     G5     G6     G7",
+        "everything  tensor  5.31%  2.50%  2.50%  2.50%  25.0%  2.50%  2.50%  2.50%  2.50%",
+        "idle        tensor     0%     0%     0%     0%     0%     0%     0%     0%     0%",
+        "busy        tensor  10.6%  5.00%  5.00%  5.00%  50.0%  5.00%  5.00%  5.00%  5.00%",
+    ]
+    with Terminal("report", path, COLUMNS="60") as terminal:
+        code, text = terminal.rest()
+    heads = [line.split() for line in text.decode().splitlines() if line.startswith("REGION      METRIC")]
+    assert code == 0 and [head[2:] for head in heads] == [["ALL", "G0", "G1", "G2", "G3", "G4"], ["G5", "G6", "G7"]]
+    assert "at a glance" not in report(path, "--devices", "3").stdout
+
+
 def test_a_period_that_rounds_to_a_millisecond_is_told_as_one(tmp_path: Path) -> None:
     """As an H200 has it: 999,999 ns."""
     with writer(tmp_path / "run.cufall", [opened()]) as out:

@@ -117,13 +117,14 @@ def test_playing_it_says_so_and_loses_nothing_between_turns(path: Path) -> None:
         means = [frame.mean[0, 0] for frame in playback.frames()]
         assert playback.turn == TURN
     assert said == [LINE]
-    assert means == pytest.approx([0.25, 0.25, *[float("nan")] * 4, 0.75, 0.75], nan_ok=True)
-    assert "100 lost (0.100 s)" in playback.summary()[0]
+    away = [float("nan")] * 2
+    assert means == pytest.approx([*away, 0.25, 0.25, *away, *away, 0.75, 0.75, *away], nan_ok=True)
+    (line,) = playback.summary()
+    assert line == f"3900 samples in 12.0 s of {path}, 100 lost (0.100 s)"
 
 
 def test_a_copy_of_a_part_is_of_the_same_set_and_its_coverage_of_that_part(path: Path, tmp_path: Path) -> None:
-    # from 1.5 s after the first sample (3.5 s) to 7 s after it (9 s)
-    with Playback(path, Plan(), part=Part("1.5", "7")) as playback:
+    with Playback(path, Plan(), part=Part("3.5", "9")) as playback:
         playback.record(tmp_path / "copy.cufall")
         list(playback.frames())
     reading = Reading(tmp_path / "copy.cufall")
@@ -147,3 +148,23 @@ def test_a_gpu_that_never_came_is_away_all_the_time(tmp_path: Path) -> None:
 
 def test_json_of_a_rotated_recording_fits_its_schema(path: Path) -> None:
     fits("report", json.dumps(document([(Reading(path).report(), ())])))
+
+
+def test_times_are_from_the_begin_of_the_rotation_in_each_of_its_recordings(path: Path) -> None:
+    summary = Reading(path, part=Part("1", "3")).report().summary
+    assert summary.scopes[0].wanted_s == 2
+    assert summary.scopes[0].rows[0].coverage == pytest.approx(0.5)
+
+
+def test_a_whole_copy_has_the_coverage_of_what_it_is_of(path: Path, tmp_path: Path) -> None:
+    with Playback(path, Plan()) as playback:
+        playback.record(tmp_path / "copy.cufall")
+        list(playback.frames())
+    row = Reading(tmp_path / "copy.cufall").report().summary.scopes[0].rows[0]
+    assert row.coverage == pytest.approx(3.9 / 12)
+
+
+def test_the_page_tells_the_same_share(path: Path, tmp_path: Path) -> None:
+    page = tmp_path / "x.html"
+    write_html(Reading(path), str(page))
+    assert "<td>32.5 %</td><td>50.6 %</td>" in page.read_text()  # 3.9 s of 12 s, at (1.9 x 25 + 2 x 75) / 3.9

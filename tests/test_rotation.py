@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cufall_py.errors import UsageError
-from cufall_py.rotation import Turn, checked_seconds, places, sets_of, turns
+from cufall_py.rotation import Turn, checked_seconds, places, sets_of, shares, turns
 
 NAMES = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "l2")
 
@@ -80,6 +80,15 @@ def test_a_turn_has_a_least_and_a_most_length(seconds: float) -> None:
     with pytest.raises(UsageError, match=r"^--rotate .*: must be 0 or a number of seconds from 1 to 600$"):
         checked_seconds(seconds)
     assert (checked_seconds(1.0), checked_seconds(0.0)) == (1.0, 0.0)
+
+
+def test_the_shares_of_the_time_are_told() -> None:
+    found = turns([("tensor", "dram"), ("tensor", "fma")], 2.0)
+    assert [*shares(found, [3, 1], [6.3, 2.1], 10.5)] == [
+        "turn 1 of 2 (tensor, dram): 6.3 s of 10.5 s (60 %), in 3 turns",
+        "turn 2 of 2 (tensor, fma): 2.1 s of 10.5 s (20 %), in 1 turn",
+        "between turns: 2.1 s of 10.5 s (20 %), not measured",
+    ]
 
 
 def test_recordings_of_sets_lie_beside_one_another() -> None:

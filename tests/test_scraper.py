@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py import Plan, Session
-from cufall_py.engines.fetch import MOST_BYTES, EndpointProblem
+from cufall_py import Plan
+from cufall_py.engines.fetch import MOST_BYTES, EndpointProblem, endpoint, public
 from cufall_py.engines.page import NoMetrics
 from cufall_py.engines.scraper import Scraper, scrape
 from cufall_py.errors import UsageError
+from cufall_py.session import Session
 from tests import pages
 from tests.endpoints import Talk, answer, begins_then_drips, chunked, drips, packed, resets, sends, serving, stalls
 from tests.helpers import lacking
@@ -85,6 +86,7 @@ BAD: dict[str, tuple[Talk, str]] = {
     "empty": (sends(answer("")), "the page is empty; is it vLLM with --disable-log-stats?"),
     "HTML": (sends(answer("<!doctype html><p>hi", kind="text/html")), "this is a web page, not metrics"),
     "JSON": (sends(answer('{"a": 1}\n', kind="application/json")), "this is JSON, not metrics"),
+    "JSON deeper than any": (sends(answer("[" * 100_000)), "this is JSON, not metrics"),
     "half of it": (sends(answer(PAGE[: len(PAGE) // 2], length=len(PAGE))), "the answer was cut short"),
     "half without a length": (sends(answer(PAGE.rstrip()[:-1], length=None)), "the answer was cut short"),
     "half in chunks": (sends(chunked(PAGE, ended=False)), "the answer was cut short"),
@@ -281,6 +283,15 @@ def test_an_endpoint_that_fails_is_asked_less_and_less_often() -> None:
         assert 2 <= len(server.requests) <= 7
 
 
+def test_a_reading_that_nothing_renews_does_not_look_like_now() -> None:
+    with serving(answer(PAGE)) as server:
+        scraper = Scraper(server.url, period_s=0.1, limit_s=2)
+        scraper.start()
+        assert eventually(lambda: scraper.newest)
+        scraper.close()
+        assert eventually(lambda: scraper.newest is None)
+
+
 def test_a_server_that_hangs_holds_nobody_up() -> None:
     with serving(stalls(30)) as server:
         scraper = Scraper(server.url, limit_s=20)
@@ -344,3 +355,50 @@ def test_every_state_is_in_the_troubleshooting_page() -> None:
     for _, told in BAD.values():
         fixed = max(re.split(r"http://.*|\(HTTP.*|\d+", told.partition("; ")[0]), key=len).strip()
         assert fixed in page, fixed
+
+
+# What must not be told
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("http://me:secret@h:1", "http://h:1"),
+        ("me:secret@h:1/v1", "h:1/v1"),
+        ("https://h/metrics?token=secret", "https://h/metrics"),
+        ("http://me:se/secret@h:1/metrics", "http://h:1/metrics"),
+        ("http://h:1/a@b", "http://b"),  # rather an address too few than a password too many
+        ("http://me:secret@h:1/a@b", "http://h:1/a@b"),
+        ("http://[::1]:8000/metrics", "http://[::1]:8000/metrics"),
+    ],
+)
+def test_an_address_is_told_without_its_secrets(given: str, shown: str) -> None:
+    assert public(given) == shown
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://me:secret@h:1", "http://me:secret@h:99999", "http://me:secret@[::1", "http://u:secret/@h"]
+)
+def test_what_is_no_address_is_told_without_its_secrets(url: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        endpoint(url)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, ".", "h\0", "h\x1b[31m"])
+def test_a_host_that_no_name_server_takes_is_no_address(host: str) -> None:
+    with pytest.raises(UsageError, match="an address is http://HOST:PORT"):
+        endpoint(f"http://{host}:80")
+
+
+@pytest.mark.parametrize("key", ["secret\n", "secret\r", "sécret", "se\0cret"])
+def test_a_key_that_no_header_takes_is_refused_and_not_told(key: str) -> None:
+    with pytest.raises(UsageError, match="a key has no line ends") as raised:
+        Scraper("http://h:1", key=key)
+    assert "cret" not in str(raised.value)
+
+
+def test_a_query_is_sent_and_never_told() -> None:
+    with serving(answer("no", "401 Unauthorized")) as server:
+        assert problem_of(f"{server.url}/metrics?token=secret").startswith(f"{server.url}/metrics: it wants a key")
+        assert server.requests[0].startswith("GET /metrics?token=secret ")

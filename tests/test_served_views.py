@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from cufall_py import shown
 from cufall_py.analysis.concurrency import NOTHING, Mean, Row
 from cufall_py.analysis.phases import PHASES
 from cufall_py.judgements import NOT_MEASURABLE, Judgement
@@ -84,7 +85,7 @@ def test_a_metric_that_is_no_ratio_is_no_percent() -> None:
     ],
 )
 def test_a_plain_number_has_no_exponent_that_it_need_not_have(value: float, told: str) -> None:
-    assert tables.number(value) == told
+    assert shown.plain(value) == told
 
 
 def test_gpus_are_named_in_ranges() -> None:
@@ -163,6 +164,22 @@ def test_what_is_required_of_a_server_has_its_unit() -> None:
     table = requirements([missing, made])
     assert table.head[2] == "gpu or server"
     assert [cells[4] for cells in table.rows] == ["--", "640.1 tok/s"]
+
+
+def test_several_servers_begin_with_who_does_what_on_which_gpus() -> None:
+    seconds = {"prefill": 3.0, "decode": 0.0, "mixed": 0.0, "idle": 0.5, "unsure": 0.5}
+    means = dict.fromkeys(PHASES, np.array([0.5]))
+    found = [
+        Served(Log("http://a", "prefill", (0, 1, 2, 3)), ("tensor",), ("%",), (), seconds, means),
+        Served(Log("http://b", "", (5, 7)), ("tensor",), ("%",), (), dict.fromkeys(PHASES, 0.0), means),
+    ]
+    assert [*as_text(found)][:4] == [
+        "SERVER    ROLE     ON      RUNNING  GEN TOK/S  PROMPT TOK/S  PREFILL  DECODE  MIXED  IDLE  UNSURE",
+        "http://a  prefill  g0-g3        --         --            --      75%      0%     0%   12%     12%",
+        "http://b  --       g5, g7       --         --            --       --      --     --    --      --",
+        "",
+    ]
+    assert "SERVER" not in "\n".join(as_text(found[:1]))
 
 
 def test_a_server_without_a_page_is_told_of() -> None:

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from cufall_py.report import Reading
 from cufall_py.resolve import Wanted
 from cufall_py.rotation import Turn
 from cufall_py.turns import Turns
-from tests.scripted import cufall, fault, script, soon, start
+from tests.scripted import cufall, fault, rings, script, soon, start
 
 RATIOS = {"tensor": 0.5, "sm": 0.9, "gr": 1.0, "dram": 0.2, "fma": 0.3}
 ROOM = 8
@@ -79,12 +80,13 @@ def test_the_waterfall_tells_each_turn_and_has_the_rows_of_its_metrics(source: s
 
 def test_the_end_tells_how_much_of_the_time_each_set_had(source: str) -> None:
     ended = cufall("--source", source, *QUICK, "--rotate", "1", "--duration-sec", "2.5", *ASKED)
-    *_, line, first, second, between, cost = ended.stderr.splitlines()
+    *_, line, first, second, between, starts, cost = ended.stderr.splitlines()
     assert " samples in " in line and ", 0 lost" in line
     share = r"\d\.\d s of \d\.\d s \((\d+) %\)"
     assert re.fullmatch(rf"cufall: turn 1 of 2 \(tensor, sm, gr, dram\): {share}, in (1 turn|2 turns)", first)
     assert re.fullmatch(rf"cufall: turn 2 of 2 \(tensor, sm, gr, fma\): {share}, in 1 turn", second)
     assert "between turns: " in between and "not measured" in between
+    assert re.fullmatch(r"cufall: turns took \d+\.\d s of a processor to start", starts)
     assert "of a core" in cost
     shares = [int(one.split("(")[-1].split(" %)")[0]) for one in (first, second, between)]
     assert sum(shares) == pytest.approx(100, abs=2)
@@ -330,3 +332,17 @@ def test_what_ends_before_each_set_had_its_turn_is_no_measurement(source: str) -
         next(turns.frames())
     with pytest.raises(InvalidMeasurement, match="turn 2 of 2 never came"):
         turns.check()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.3, 0.7, 1.1, 1.5])
+def test_a_key_ends_it_at_any_moment_of_a_turn_and_of_a_change(after_s: float, source: str, ring_dir: Path) -> None:
+    process = start("--source", source, *QUICK, "--rotate", "1", *ASKED)
+    assert process.stdout
+    assert process.stdout.readline().startswith("turn 1 of 2")
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert out[-1:] in ("", "\n") and "Traceback" not in said
+    assert "between turns: " in said
+    assert soon(lambda: not rings(ring_dir))

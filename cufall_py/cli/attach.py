@@ -27,7 +27,6 @@ from .verdicts import named_alone
 
 if TYPE_CHECKING:
     from cufall_py.attachment import Attachment
-    from cufall_py.engines.drive import Driven, Work
     from cufall_py.plan import Plan
     from cufall_py.requirements import Requirement
 
@@ -147,14 +146,17 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         if file:
             sinks.append(csv_sink(attachment, file, options["csv_path"]))
         end_in_order()
-        end, driven = _follow(attachment, duration_s, shown, sinks, loads, options)
+        load = Load(attachment, *loads, options["api_key"]) if loads else None
+        end = _follow(attachment, duration_s, shown, sinks, load)
         duration.end()
-        failure = _closed(attachment)
+        driven = load.stop() if load else []
+        closed = _closed(attachment)
+        failure = (load.failure if load else None) or closed
         for line in attachment.lines():
             say(line)
         judgements = judge(attachment, requirements, told, options)
-        write(attachment, driven, judgements, options)
-    end_by(end, failure, judgements, told)
+        silent = write(attachment, driven, judgements, options)
+    end_by(end, failure, judgements, silent)
 
 
 def _is_default(name: str) -> bool:
@@ -207,14 +209,16 @@ def _duration(options: dict[str, Any], plan: Plan) -> float:
 
 
 def _roles(words: Sequence[str]) -> Mapping[str, str]:
+    from cufall_py.engines.fetch import public
     from cufall_py.requirements import ROLES
 
-    found = {}
+    found = dict[str, str]()
     for word in words:
         role, is_there, url = word.partition("=")
         if not is_there or role not in ROLES or not url:
-            raise UsageError(f"--as {word}: must be prefill=URL or decode=URL")
-        found[url] = role
+            raise UsageError(f"--as {role}{is_there}{public(url)}: must be prefill=URL or decode=URL")
+        if found.setdefault(url, role) != role:
+            raise UsageError(f"--as {role}={public(url)}: it is given another role, too")
     return found
 
 
@@ -227,6 +231,8 @@ def _attached(
     from cufall_py.engines.servers import servers
 
     found = servers(urls, options["pid"], options["port"], _roles(options["roles"]))
+    if options["drive"] and len(found) != 1:
+        raise UsageError("--drive sends to one server; name its URL")
     gpus, plan = with_gpus(found, devices, plan, say, groups=groups)
     for server in found:
         say(f"attaching to {server.url}" + (f" ({server.role})" if server.role else ""))
@@ -242,19 +248,17 @@ def _follow(
     duration_s: float,
     view: AbstractContextManager[Shown | None],
     sinks: Sequence[Callable[[Any], None]],
-    loads: tuple[Sequence[int], Work] | None,
-    options: dict[str, Any],
-) -> tuple[int, list[Driven]]:
-    """Until the duration, the load's end, a person's q, or a signal: the number of that, else 0; what the load gave."""
-    load = Load(attachment, *loads, options["api_key"]) if loads else None
+    load: Load | None,
+) -> int:
+    """Until the duration, the load's end, a person's q, or a signal: the number of that, else 0."""
     try:
         with view as shown:
             _loop(attachment, duration_s, shown, sinks, load)
     except Quit:
         pass
     except Ended as ended:
-        return ended.exit_code, load.stop() if load else []
-    return 0, load.stop() if load else []
+        return ended.exit_code
+    return 0
 
 
 def _loop(

@@ -70,22 +70,18 @@ class Load:
     """One number of requests at once after the other, in a thread; each is a region of the recording."""
 
     def __init__(self, attachment: Attachment, at_once: Sequence[int], work: Work, key: str) -> None:
-        if len(attachment.servers) != 1:
-            raise UsageError("--drive sends to one server; name its URL")
         self._attachment, self._at_once, self._work, self._key = attachment, at_once, work, key
         self._stop, self._done, self._ended_s = threading.Event(), list[Any](), 0.0
-        self._failure: CufallError | None = None
+        self.failure: CufallError | None = None
         self._thread = threading.Thread(target=self._run, name="cufall-drive", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def over(self) -> bool:
-        """Whether all was sent, and the scrape after it has come. Raises what kept it from being sent."""
+        """Whether all was sent, or something (`failure`) kept it from that, and the scrape after it has come."""
         if self._thread.is_alive():
             return False
-        if self._failure:
-            raise self._failure
         self._ended_s = self._ended_s or time.monotonic()
         return time.monotonic() >= self._ended_s + SETTLE_S
 
@@ -96,14 +92,17 @@ class Load:
         return self._done
 
     def _run(self) -> None:
-        from cufall_py.engines.drive import drive
+        from cufall_py.engines.drive import DriveProblem, drive
 
-        url = self._attachment.servers[0].url
+        url = self._attachment.servers[0].address
         try:
             for at_once in self._at_once:
                 if self._stop.is_set():
                     return
                 with self._attachment.region(f"drive-{at_once}", f"{at_once} requests at once"):
-                    self._done.append(drive(url, at_once, self._work, self._key, self._stop))
+                    driven = drive(url, at_once, self._work, self._key, self._stop)
+                self._done.append(driven)
+                if driven.problems:
+                    raise DriveProblem(driven.problems[0])
         except CufallError as error:
-            self._failure = error
+            self.failure = error

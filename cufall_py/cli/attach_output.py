@@ -51,15 +51,27 @@ def _devices(attachment: Made) -> str:
     return ",".join(str(opened.device.ordinal) for opened in attachment.opened)
 
 
-def write(attachment: Made, driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]) -> None:
-    """The tables, as text or as data, and the picture."""
+def write(
+    attachment: Made, driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]
+) -> list[str]:
+    """The tables, as text or as data, and the picture. Returns why it was no valid measurement of a server."""
     from cufall_py.served import served
 
     found = served(attachment.path, gpus=[opened.device.ordinal for opened in attachment.opened])
-    if options["svg"]:
-        from cufall_py.views.served_plot import svg
+    try:
+        if sys.stdout:
+            _print(found, driven, judgements, options)
+    finally:  # what keeps one from being written keeps not the other
+        if options["svg"]:
+            from cufall_py.views.served_plot import svg
 
-        write_text(options["svg"], svg(found))
+            write_text(options["svg"], svg(found))
+    return [f"{one.log.url}: no page of metrics came" for one in found if not one.log.readings]
+
+
+def _print(
+    found: Sequence[Served], driven: Sequence[Driven], judgements: Sequence[Judgement], options: dict[str, Any]
+) -> None:
     with writing(STDOUT):
         if options["as_json"]:
             from cufall_py.export.served import document
@@ -72,7 +84,7 @@ def write(attachment: Made, driven: Sequence[Driven], judgements: Sequence[Judge
 
 def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
     from cufall_py.views import tables
-    from cufall_py.views.driven import table
+    from cufall_py.views.driven import notes, table
     from cufall_py.views.served import as_text
 
     ascii_only = not takes(sys.stdout, "▇…")
@@ -81,15 +93,16 @@ def _text(found: Sequence[Served], driven: Sequence[Driven]) -> Iterator[str]:
     if driven:
         yield from ("", "the load, by the client's own clock")
         yield from tables.text(table(driven), ascii_only)
+        yield from notes(driven)
 
 
-def end_by(end: int, failure: CufallError | None, judgements: Sequence[Judgement], told: dict[str, Any]) -> None:
-    """The first that applies, top down, of the table of exit codes."""
+def end_by(end: int, failure: CufallError | None, judgements: Sequence[Judgement], silent: Sequence[str]) -> None:
+    """The first that applies, top down, of the table of exit codes. `silent`: of servers that said nothing."""
     if end:
         raise End(end, meaning_of(end))
     if failure and not isinstance(failure, InvalidMeasurement):
         raise failure
-    code, why = verdict(judgements, [str(failure)] if failure else [])
+    code, why = verdict(judgements, [*([str(failure)] if failure else []), *silent])
     if why:
         say(f"{why} (exit {code})")
     raise End(code, why or "done")

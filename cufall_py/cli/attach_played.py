@@ -49,8 +49,8 @@ def play(requirements: Sequence[Requirement], options: dict[str, Any], told: dic
         end_in_order()
         end = _follow(played, options, aside, csv_sink(played, file, options["csv_path"]) if file else None)
         judgements = judge(played, requirements, told, options)
-        write(played, (), judgements, options)
-    end_by(end, None, judgements, told)
+        silent = write(played, (), judgements, options)
+    end_by(end, None, judgements, silent)
 
 
 def _check(path: str, options: dict[str, Any]) -> None:

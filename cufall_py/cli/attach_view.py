@@ -44,7 +44,7 @@ class Shown(Protocol):
 
 
 def view_of(attachment: Attached, options: dict[str, Any], aside: Aside) -> AbstractContextManager[Shown | None]:
-    if options["as_json"] or options["csv_path"] == "-":
+    if options["as_json"] or options["csv_path"] == "-" or not sys.stdout:
         return nullcontext()
     ascii_only = not takes(sys.stdout, "█·▇")
     return screen_of(attachment, aside, options["color"], ascii_only) or nullcontext(Lines(attachment))
@@ -67,7 +67,7 @@ class Lines:
             if not now.reading or now.reading.when.at_ns == self._last_ns[k]:
                 continue
             self._last_ns[k] = now.reading.when.at_ns
-            words = [clock(now.reading.when.at_ns), *([now.server.url] if len(latest.servers) > 1 else [])]
+            words = [clock(now.reading.when.at_ns), *([_title(now)] if len(latest.servers) > 1 else [])]
             words.append(line(now.reading, now.interval))
             words += across(*_gpus(self._attachment, k, latest.frame), _metrics(self._attachment))
             with writing(STDOUT):
@@ -128,8 +128,16 @@ class AttachScreen:
         from cufall_py.views.served import line
         from cufall_py.views.served_screen import Block
 
-        title = now.server.url + (f" ({now.server.role})" if now.server.role else "")
-        return Block(title, line(now.reading, now.interval), *_gpus(self._attachment, k, frame))
+        return Block(_title(now), line(now.reading, now.interval), *_gpus(self._attachment, k, frame))
+
+
+def _title(now: Now) -> str:
+    """Which server, and what it does alone, if somebody or its labels say so."""
+    from cufall_py.requirements import ROLES
+
+    told = now.reading.roles & {*ROLES} if now.reading else frozenset[str]()
+    role = now.server.role or (next(iter(told)) if len(told) == 1 else "")
+    return now.server.url + (f" ({role})" if role else "")
 
 
 def _metrics(attachment: Attached) -> list[tuple[str, str]]:

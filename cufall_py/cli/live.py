@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 VERDICT_LINES = "verdict lines"
 LONGEST_S = 1e9
 SAMPLED = ("source", "rotate")
-"""Options that no recording has which is named otherwise."""
+"""Options that verbs do without which play a recording that they are told otherwise."""
 
 
 def bad_duration(value: object) -> str:

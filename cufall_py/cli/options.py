@@ -91,7 +91,7 @@ SAMPLING = (
         metavar="all|0,1|UUID",
         shell_complete=device_names,
         show_default=True,
-        help="GPUs, as CUDA numbers them here, or by UUID.",
+        help="GPUs, as CUDA numbers them here (0,4-7), or by UUID.",
     ),
     option(
         "--metric",

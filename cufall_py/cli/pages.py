@@ -169,6 +169,8 @@ def _server_sections(servers: Sequence[Served]) -> Iterator[Section]:
     from cufall_py.views import served
     from cufall_py.views.html_report import Section
 
+    if len(servers) > 1:
+        yield Section("inference servers", served.side_by_side(servers))
     for one in servers:
         held = [] if one.rows else [served.NOT_HELD]
         notes = [*held, *served.figures(one.log)]

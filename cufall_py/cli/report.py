@@ -224,7 +224,7 @@ def _write(
 
     texts: dict[str, Callable[[], str]] = {
         "csv_path": lambda: csv_text([of for of, _ in found]),
-        "markdown": lambda: markdown(found),
+        "markdown": lambda: "".join(map(_markdown, found, servers)),
         "junit": lambda: junit(found),
     }
     taken = options["as_json"] or any(options[name] == "-" for name in OUTPUTS | PAGES)
@@ -241,6 +241,12 @@ def _write(
         if not taken:
             print("\n".join(_text(found, question, servers)))
         sys.stdout.flush()
+
+
+def _markdown(one: tuple[Report, Sequence[Judgement]], servers: Sequence[Served]) -> str:
+    from cufall_py.views.served import as_markdown
+
+    return markdown([one]) + "".join(f"{line}\n" for line in as_markdown(servers))
 
 
 def _text(found: Found, question: Question | None, servers: Sequence[Sequence[Served]]) -> Iterator[str]:

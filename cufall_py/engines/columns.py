@@ -47,14 +47,15 @@ def _in_order(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def _counted(interval: Interval, *quantities: str) -> tuple[float, bool]:
-    """What the first of these counters that is there grew by, and whether it moves with each step.
+    """What the first of these counters that is there grew by, and whether it moves with each step and was followed.
 
     NaN for one that moves when requests end: what it counts was made some time before.
     """
     for quantity in quantities:
         if quantity in interval.moves:
             rate, moves = interval.rates.get(quantity), interval.moves[quantity]
-            return (rate.amount if rate and moves != "finish" else math.nan), moves == "step"
+            of_steps = moves == "step" and not interval.scrape_failed
+            return (rate.amount if rate and moves != "finish" else math.nan), of_steps
     return math.nan, False
 
 

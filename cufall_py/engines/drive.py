@@ -21,13 +21,22 @@ import numpy as np
 
 from cufall_py.errors import CufallError
 
-from .fetch import Endpoint, endpoint
+from .fetch import Endpoint, endpoint, printable
 
 LIMIT_S = 120.0
 """How long one piece of an answer may take."""
 TOKENS = range(100, 1100)
 """Prompts are of these token numbers, which any vocabulary has; at random, so that no prefix is found in a cache."""
 MOST_SHOWN = 200
+MOST_LINE = 1 << 20
+"""A line of a stream with more bytes is none."""
+
+
+MOST_TOKENS = 1 << 31
+COMPLETIONS = "/v1/completions"
+CUT = "the stream ended in the middle"
+END: dict[str, Any] = {}
+"""The event that ends a stream."""
 
 
 class DriveProblem(CufallError):
@@ -49,12 +58,13 @@ class Work:
 @dataclass(frozen=True)
 class Asked:
     """One request: when it was sent and when each piece came, on the monotonic clock; how many tokens it says it made
-    and was given."""
+    and was given. `told`: whether it said so; else each piece counts as a token."""
 
     sent_s: float
     came_s: tuple[float, ...]
     made: int
     prompt: int
+    told: bool = True
 
     @property
     def ttft_s(self) -> float:
@@ -81,6 +91,11 @@ class Driven:
     @property
     def tokens(self) -> int:
         return sum(one.made for one in self.asked)
+
+    @property
+    def by_pieces(self) -> bool:
+        """Whether pieces were counted somewhere in place of tokens."""
+        return not all(one.told for one in self.asked)
 
     @property
     def tokens_per_s(self) -> float:
@@ -123,8 +138,7 @@ def drive(
         for k in range(concurrency)
     ]
     begun_s = time.monotonic()
-    for thread in threads:
-        thread.start()
+    _start(threads, shared)
     for thread in threads:
         thread.join()
     ended_s = time.monotonic()
@@ -134,13 +148,23 @@ def drive(
     return Driven(concurrency, begun_s, ended_s, full, tuple(shared.asked), tuple(shared.problems))
 
 
+def _start(threads: list[threading.Thread], shared: _Shared) -> None:
+    """Those that can be; the others are a problem, and are taken out."""
+    for k, thread in enumerate(threads):
+        try:
+            thread.start()
+        except RuntimeError as error:
+            shared.problems.append(f"{len(threads)} requests at once are too many for this machine: {error}")
+            del threads[k:]
+
+
 def first_model(where: Endpoint) -> str:
     """What the server calls the first of its models. Raises DriveProblem."""
     with closing(_connect(where)) as connection:
         answer = _answer(where, connection, "GET", "/v1/models", None)
         try:
-            return str(json.loads(answer.read())["data"][0]["id"])
-        except (ValueError, KeyError, IndexError, TypeError, OSError, http.client.HTTPException):
+            return str(json.loads(answer.read(MOST_LINE))["data"][0]["id"])
+        except (ValueError, LookupError, TypeError, RecursionError, OSError, http.client.HTTPException):
             raise DriveProblem(f"{where.shown}/v1/models names no model; name it with --model-name") from None
 
 
@@ -195,26 +219,48 @@ def _body(work: Work, model: str, number: int) -> dict[str, Any]:
 
 def _ask(where: Endpoint, connection: http.client.HTTPConnection, body: dict[str, Any]) -> Asked:
     sent_s = time.monotonic()
-    answer = _answer(where, connection, "POST", "/v1/completions", body)
-    came, made, prompt = list[float](), 0, len(body["prompt"])
+    answer = _answer(where, connection, "POST", COMPLETIONS, body)
+    came, made, prompt, ended = list[float](), 0, len(body["prompt"]), False
     try:
         for event in _events(answer):
-            usage = event.get("usage") or {}
-            made, prompt = int(usage.get("completion_tokens", made)), int(usage.get("prompt_tokens", prompt))
-            if event.get("choices"):
+            if event.get("error"):
+                raise DriveProblem(
+                    f"{where.shown}{COMPLETIONS}: the server gave up: {_line(json.dumps(event['error']))}"
+                )
+            made = _number(event.get("usage"), "completion_tokens") or made
+            prompt = _number(event.get("usage"), "prompt_tokens") or prompt
+            if choices := event.get("choices"):
                 came.append(time.monotonic())
-    except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-        raise DriveProblem(f"{where.shown}/v1/completions: the stream ended in the middle ({error})") from None
+                ended |= bool(choices[0].get("finish_reason"))
+            ended |= event is END
+    except (OSError, http.client.HTTPException) as error:
+        raise DriveProblem(f"{where.shown}{COMPLETIONS}: {CUT} ({_reason(error)})") from None
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+        raise DriveProblem(f"{where.shown}{COMPLETIONS}: a piece of the stream is none of OpenAI's kind") from None
     if not came:
-        raise DriveProblem(f"{where.shown}/v1/completions: an answer without a token")
-    return Asked(sent_s, tuple(came), made or len(came), prompt)
+        kind = printable(answer.getheader("Content-Type") or "no type")
+        raise DriveProblem(f"{where.shown}{COMPLETIONS}: an answer without a token ({kind}); does it stream?")
+    if not ended:
+        raise DriveProblem(f"{where.shown}{COMPLETIONS}: {CUT} (nothing told its end)")
+    return Asked(sent_s, tuple(came), made or len(came), prompt, told=bool(made))
+
+
+def _number(usage: Any, name: str) -> int:
+    """Of what a server says that it used; 0 where it says nothing that can be."""
+    found = usage.get(name) if isinstance(usage, dict) else None
+    return found if isinstance(found, int) and 0 < found <= MOST_TOKENS else 0
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Server-sent events up to the end of the body, so that the connection can be used again."""
-    for line in answer:
-        if line.startswith(b"data:") and (text := line[5:].strip()) != b"[DONE]":
-            yield json.loads(text)
+    """Server-sent events up to the end of the body, so that the connection can be used again; of its last line none.
+
+    Raises ValueError for a line that is none.
+    """
+    while line := answer.readline(MOST_LINE):
+        if len(line) == MOST_LINE:
+            raise ValueError("a line without end")
+        if line.startswith(b"data:"):
+            yield END if (text := line[5:].strip()) == b"[DONE]" else json.loads(text)
 
 
 def _connect(where: Endpoint) -> http.client.HTTPConnection:
@@ -228,19 +274,43 @@ def _answer(
     where: Endpoint, connection: http.client.HTTPConnection, method: str, path: str, body: dict[str, Any] | None
 ) -> http.client.HTTPResponse:
     headers = {"Content-Type": "application/json", **({"Authorization": where.login} if where.login else {})}
+    data = json.dumps(body) if body else None
     try:
-        connection.request(method, path, body=json.dumps(body) if body else None, headers=headers)
-        answer = connection.getresponse()
+        answer = _asked(connection, method, path, data, headers)
         if answer.status == 200:
             return answer
         told = answer.read(MOST_SHOWN).decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException) as error:
-        raise DriveProblem(f"{where.shown}{path}: no answer ({error or type(error).__name__})") from None
+        raise DriveProblem(f"{where.shown}{path}: no answer ({_reason(error)})") from None
     raise DriveProblem(f"{where.shown}{path}: the server refuses it, HTTP {answer.status}: {_line(told)}")
 
 
+def _asked(
+    connection: http.client.HTTPConnection, method: str, path: str, data: str | None, headers: dict[str, str]
+) -> http.client.HTTPResponse:
+    """Once more over a new connection where the old one was closed since: servers keep none for long."""
+    kept = connection.sock is not None
+    try:
+        connection.request(method, path, body=data, headers=headers)
+        return connection.getresponse()
+    except ConnectionError:
+        connection.close()
+        if not kept:
+            raise
+    connection.request(method, path, body=data, headers=headers)
+    return connection.getresponse()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection was closed"
+    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return printable(told or type(error).__name__)
+
+
 def _line(text: str) -> str:
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split()) or "(no reason given)"
+    shown = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return shown[:MOST_SHOWN] or "(no reason given)"
 
 
 def levels(text: str) -> Sequence[int]:

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from cufall_py.errors import CufallError, UsageError
@@ -49,13 +49,17 @@ class Endpoint:
     host: str
     port: int
     paths: tuple[str, ...]
-    login: str = ""
+    login: str = field(default="", repr=False)
 
     @property
     def shown(self) -> str:
         """The address for a person, without anything secret."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.secure else 'http'}://{host}:{self.port}"
+
+    def at(self, path: str) -> str:
+        """A page of it for a person."""
+        return public(f"{self.shown}{printable(path)}")
 
 
 def endpoint(url: str, key: str = "") -> Endpoint:
@@ -66,12 +70,31 @@ def endpoint(url: str, key: str = "") -> Endpoint:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port
-    except ValueError as error:
-        raise UsageError(f"{url}: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise UsageError(f"{_without_login(url)}: an address is http://HOST:PORT, with a path if it is not /metrics")
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        raise _no_address(url) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not url.isprintable():
+        raise _no_address(url)
     secure = parts.scheme == "https"
     return Endpoint(secure, parts.hostname, port or (443 if secure else 80), _paths(parts), _login(parts, key))
+
+
+def public(url: str) -> str:
+    """An address for people, logs and files: without a login, and without a query, which may hold a key."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    place, slash, path = rest.partition("?")[0].partition("/")
+    if "@" in path and "@" not in place:  # a password with a slash in it, which the address should have escaped
+        place, slash, path = path.rpartition("@")[2].partition("/")
+    return scheme + mark + place.rpartition("@")[2] + slash + path
+
+
+def printable(text: str) -> str:
+    """What came from elsewhere, without what a terminal would obey."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def _no_address(url: str) -> UsageError:
+    return UsageError(f"{printable(public(url))}: an address is http://HOST:PORT, with a path if it is not /metrics")
 
 
 def fetch(where: Endpoint, path: str, limit_s: float) -> Answer:
@@ -81,7 +104,7 @@ def fetch(where: Endpoint, path: str, limit_s: float) -> Answer:
         if answer:
             return answer
         path = _followed(where, path, redirect)
-    raise EndpointProblem(f"{where.shown}{path}: it redirects in circles")
+    raise EndpointProblem(f"{where.at(path)}: it redirects in circles")
 
 
 def _paths(parts: SplitResult) -> tuple[str, ...]:
@@ -92,15 +115,13 @@ def _paths(parts: SplitResult) -> tuple[str, ...]:
 
 def _login(parts: SplitResult, key: str) -> str:
     if key:
+        if not (key.isascii() and key.isprintable()):
+            raise UsageError("--api-key: a key has no line ends and no letters beyond ASCII (it is not shown here)")
         return f"Bearer {key}"
     if parts.username is None:
         return ""
     plain = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return "Basic " + base64.b64encode(plain.encode()).decode()
-
-
-def _without_login(url: str) -> str:
-    return url.rpartition("@")[2]
 
 
 def _followed(where: Endpoint, path: str, redirect: str) -> str:
@@ -109,10 +130,10 @@ def _followed(where: Endpoint, path: str, redirect: str) -> str:
         to = urlsplit(urljoin(f"{where.shown}{path}", redirect))
         secure, port = to.scheme == "https", to.port
     except ValueError:
-        raise EndpointProblem(f"{where.shown}{path}: it redirects to what is no address") from None
+        raise EndpointProblem(f"{where.at(path)}: it redirects to what is no address") from None
     if (secure, to.hostname, port or (443 if secure else 80)) != (where.secure, where.host, where.port):
         raise EndpointProblem(
-            f"{where.shown}{path}: it redirects to {to.scheme}://{_without_login(to.netloc)}{to.path}, another server; "
+            f"{where.at(path)}: it redirects to {printable(public(to.geturl()))}, another server; "
             "give that address if it is meant"
         )
     return to.path + (f"?{to.query}" if to.query else "")
@@ -120,7 +141,7 @@ def _followed(where: Endpoint, path: str, redirect: str) -> str:
 
 def _ask(where: Endpoint, path: str, limit_s: float) -> tuple[Answer | None, str]:
     """The page, or where it redirects to."""
-    shown, limit = f"{where.shown}{path}", _Limit()
+    shown, limit = where.at(path), _Limit()
     connection = _connection(where, limit_s)
     with closing(connection), limit.of(limit_s), _told(shown, limit_s, limit):
         connection.connect()
@@ -280,4 +301,6 @@ def _is_json(text: str) -> bool:
         json.loads(text)
     except ValueError:
         return False
+    except RecursionError:
+        return True  # brackets deeper than the parser goes
     return True

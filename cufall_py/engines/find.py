@@ -9,7 +9,7 @@ import os
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -32,11 +32,12 @@ MOST_PORTS = 128
 
 @dataclass(frozen=True)
 class Listener:
-    """A port that processes listen on. `host`: the address by which it is reached from here."""
+    """A port that processes listen on. `host`: the address by which it is reached from here, the first of `hosts`."""
 
     host: str
     port: int
     pids: tuple[int, ...]
+    hosts: tuple[str, ...]
 
     @property
     def url(self) -> str:
@@ -69,7 +70,8 @@ def engines() -> list[Found]:
 
 
 def listeners(proc: Path = PROC) -> list[Listener]:
-    """Ports that processes which may be looked at listen on, in order; each once."""
+    """Ports that processes which may be looked at listen on, in order; each once, unless others listen on the same port
+    of another address."""
     sockets = dict(_listening(proc))
     pids: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for pid, inode in _open_sockets(proc):
@@ -77,15 +79,32 @@ def listeners(proc: Path = PROC) -> list[Listener]:
             host, port = sockets[inode]
             pids[port][host].add(pid)
     return [
-        Listener(min(hosts, key=lambda host: (":" in host, host)), port, tuple(sorted(set().union(*hosts.values()))))
-        for port, hosts in sorted(pids.items())
+        Listener(hosts[0], port, tuple(sorted(own)), tuple(hosts))
+        for port, by_host in sorted(pids.items())
+        for hosts, own in _apart(by_host)
     ]
 
 
-def behind(port: int, proc: Path = PROC) -> tuple[int, ...]:
-    """The processes that listen on a port and all that descend from them; empty if none may be looked at."""
-    own = [pid for listener in listeners(proc) if listener.port == port for pid in listener.pids]
+def behind(port: int, proc: Path = PROC, hosts: Collection[str] = ()) -> tuple[int, ...]:
+    """The processes that listen on a port and all that descend from them; empty if none may be looked at.
+
+    `hosts`: of those the ones that listen on one of these addresses, if there are any.
+    """
+    there = [listener for listener in listeners(proc) if listener.port == port]
+    named = [listener for listener in there if {*hosts} & {*listener.hosts}]
+    own = [pid for listener in named or there for pid in listener.pids]
     return descendants(own, _children(proc))
+
+
+def _apart(by_host: Mapping[str, set[int]]) -> list[tuple[list[str], set[int]]]:
+    """Addresses, IPv4 first, with the processes that listen there; those that share one are together."""
+    groups: list[tuple[list[str], set[int]]] = []
+    for host in sorted(by_host, key=lambda host: (":" in host, host)):
+        shared = [group for group in groups if group[1] & by_host[host]]
+        groups = [group for group in groups if group not in shared]
+        hosts, pids = [one for group in shared for one in group[0]], (group[1] for group in shared)
+        groups.append(([*hosts, host], by_host[host].union(*pids)))
+    return groups
 
 
 def ports_of(pid: int) -> list[Listener]:

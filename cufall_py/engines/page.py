@@ -17,12 +17,15 @@ from typing import NamedTuple
 from cufall_py.errors import CufallError
 
 from .known import ENGINES
-from .reading import Labels, Moment, Reading, Value
+from .reading import MOST, Labels, Moment, Reading, Value
 from .table import QUANTITIES, Engine, Metric, spelled, styles
 
 _NAME = re.compile(r'\{?\s*"?([A-Za-z_:][A-Za-z0-9_:]*)')
 _SAMPLE = re.compile(r'([^\s{]*)(\{(?:[^"}]|"(?:\\.|[^"\\])*")*\})?\s*(\S+)')
 """Name, labels and value. What follows (a time, an exemplar) is left out: parsers of some versions stumble over it."""
+_MOST_RATIO = 1.01
+"""More is no share of anything, but for what it is rounded by."""
+STARTED = "process_start_time_seconds"
 _SHOWN = 4
 """How many names a message shows of those that were seen."""
 
@@ -44,9 +47,9 @@ class Page:
         self._parsed: dict[str, list[Sample]] = {}
 
     def samples(self, name: str) -> list[Sample]:
-        """Of the series so named; those that are not a number are left out. ValueError for a line that is none."""
+        """Of the series so named, each once; NaN where it is not known. ValueError for a line that is none."""
         if name not in self._parsed:
-            self._parsed[name] = [s for s in _parsed(self.lines.get(name, ())) if math.isfinite(s.value)]
+            self._parsed[name] = _each_once(_parsed(self.lines.get(name, ())))
         return self._parsed[name]
 
     def named(self, name: str) -> str:
@@ -59,6 +62,16 @@ def _parsed(lines: Sequence[str]) -> list[Sample]:
 
     families = text_string_to_metric_families("\n".join(map(_bare, lines)))
     return [Sample(sample.labels, float(sample.value)) for family in families for sample in family.samples]
+
+
+def _each_once(samples: Iterable[Sample]) -> list[Sample]:
+    """Not known: what is negative, beyond all that an engine counts, or told twice with different numbers."""
+    found: dict[Labels, Sample] = {}
+    for sample in samples:
+        key = tuple(sorted(sample.labels.items()))
+        value = sample.value if 0 <= sample.value <= MOST else math.nan
+        found[key] = Sample(sample.labels, value if key not in found or found[key].value == value else math.nan)
+    return [*found.values()]
 
 
 def _bare(line: str) -> str:
@@ -89,7 +102,13 @@ def read(text: str, when: Moment, engines: Iterable[Engine] = ENGINES) -> Readin
     if not engine or not values:
         raise NoMetrics(f"the server answers, but with no engine's metrics; seen: {_seen(page)}")
     rivals = [other for rival, own, other in found if (rival.name, own) != (engine.name, style)]
-    return Reading(engine, when, values, tuple(_notes(page, values, rivals)))
+    return Reading(engine, when, values, tuple(_notes(page, values, rivals)), _started_s(page))
+
+
+def _started_s(page: Page) -> float | None:
+    """Where one process answers, as prometheus-client tells of it; several behind one page are none."""
+    found = page.samples(STARTED)
+    return found[0].value if len(found) == 1 and math.isfinite(found[0].value) else None
 
 
 def _values(page: Page, engine: Engine, style: str) -> dict[str, Value]:
@@ -110,12 +129,19 @@ def _plain(page: Page, engine: Engine, quantity: str, metric: Metric, style: str
     found = _series(engine, every, metric.where)
     if QUANTITIES[quantity].kind == "counter":
         found = {**_uncounted(engine, every, metric), **found}
-    series = {key: (value,) for key, value in found.items() if value >= 0}
+    series = {key: (value,) for key, value in found.items()}
     if metric.over:
         whole = {rest: value for rest, value in _series(engine, every, metric.over, metric.over).items() if value}
         shares = ((key, part, _less(key, metric)) for key, (part,) in series.items())
         series = {key: (part / whole[rest],) for key, part, rest in shares if rest in whole}
-    return Value(quantity, name, metric.moves, series) if series else None
+    return _whole(Value(quantity, name, metric.moves, series))
+
+
+def _whole(value: Value) -> Value | None:
+    """Nothing for one without a series, or with one that is not known: the others are not the sum."""
+    most = _MOST_RATIO if QUANTITIES[value.quantity].unit == "ratio" else math.inf
+    known = all(number <= most for numbers in value.series.values() for number in numbers)
+    return value if value.series and known else None
 
 
 def _uncounted(engine: Engine, samples: Sequence[Sample], metric: Metric) -> dict[Labels, float]:
@@ -142,7 +168,7 @@ def _histogram(page: Page, engine: Engine, quantity: str, metric: Metric, style:
         for key, count in counts.items()
         if key in sums and (not bounds or key in buckets)
     }
-    return Value(quantity, name, metric.moves, series, bounds) if series else None
+    return _whole(Value(quantity, name, metric.moves, series, bounds))
 
 
 def _buckets(engine: Engine, samples: Sequence[Sample], metric: Metric) -> dict[Labels, dict[float, float]]:
@@ -175,10 +201,15 @@ def _series(
         fits = totals or fits
     left_out = {*engine.copies, *(label for label, _ in hidden)}
     found: dict[Labels, float] = {}
-    for sample in sorted(fits, key=lambda s: [_rank(s.labels.get(label, "")) for label in engine.copies]):
+    for sample in sorted(fits, key=lambda s: _speaks(engine, s)):
         key = tuple(sorted(pair for pair in sample.labels.items() if pair[1] and pair[0] not in left_out))
         found.setdefault(key, sample.value)
     return found
+
+
+def _speaks(engine: Engine, sample: Sample) -> tuple[bool, list[tuple[int, str]]]:
+    """In which order copies are asked: those that know, then by rank."""
+    return math.isnan(sample.value), [_rank(sample.labels.get(label, "")) for label in engine.copies]
 
 
 def _rank(text: str) -> tuple[int, str]:

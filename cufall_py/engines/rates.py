@@ -2,7 +2,10 @@
 
 A rate is known only where both scrapes have the same series and none of them fell. After a fall (the server was
 started again) the interval in which the counter gets back over where it fell from is left out as well: where two
-processes answer in turn that is a jump between them, and no tokens.
+processes answer in turn that is a jump between them, and no tokens. A page that tells when its process was started
+tells a fall even where the counter has overtaken itself since.
+
+Two readings of a gauge tell of the time between them only where no scrape failed there and the same process gave both.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from .table import QUANTITIES, Engine, Moves
 Floats = NDArray[np.float64]
 STEP_NS = 500_000_000
 """A wall clock that moves by so much against the one that is never set was set."""
+LONGEST_S = 2.5
+"""Between two scrapes that are further apart one has failed: they are a second apart, and less than two if slow."""
 REMEMBERED = 10
 """Intervals in which two falls mean that more than one process answers."""
 FELL = "a counter fell: the server was started again, or another one answers"
@@ -100,16 +105,26 @@ class Interval:
         return (self.after.monotonic_ns - self.before.monotonic_ns) / 1e9
 
     @property
+    def scrape_failed(self) -> bool:
+        """Whether one failed in between, so that nobody knows what went on there."""
+        return self.seconds > LONGEST_S
+
+    @property
     def acceptance(self) -> float | None:
         """Share of the speculated tokens that was kept, 0..1: by counters if there are any."""
         drafted, accepted = (self.rates.get(name) for name in ("drafted_tokens", "accepted_tokens"))
         if drafted and accepted:
-            return accepted.amount / drafted.amount if drafted.amount else None
+            return kept_share(drafted.amount, accepted.amount)
         return self.gauges["acceptance"][1] if "acceptance" in self.gauges else None
 
     def per_s(self, quantity: str) -> Rate | None:
         """The rate of `prompt_tokens` or `generation_tokens`: by a counter, else as the engine's gauge has it."""
         return self.rates.get(quantity) or self.rates.get(f"{quantity}_per_s")
+
+
+def kept_share(drafted: float, accepted: float) -> float | None:
+    """Of speculated tokens; None without any, and where more were kept than tried, which is no share."""
+    return accepted / drafted if 0 < drafted >= accepted else None
 
 
 class Rates:
@@ -126,18 +141,21 @@ class Rates:
         if last is None or reading.when.monotonic_ns <= last.when.monotonic_ns:
             return None
         stepped = abs(_apart_ns(reading.when) - _apart_ns(last.when)) > STEP_NS
-        amounts, unknown = self._amounts(last, reading)
-        self._falls.append(FELL in unknown.values())
+        if other := _is_other(last, reading):
+            self._marks.clear()
+        amounts, unknown = (
+            ({}, dict.fromkeys(_counters(last, reading), FELL)) if other else self._amounts(last, reading)
+        )
+        self._falls.append(other or FELL in unknown.values())
         in_turn = sum(self._falls) > 1
         if stepped or in_turn:
             amounts, unknown = {}, {**dict.fromkeys(amounts, STEPPED if stepped else IN_TURN), **unknown}
-        return _interval(last, reading, amounts, unknown, (IN_TURN,) if in_turn else ())
+        notes = (IN_TURN,) if in_turn else (FELL,) if self._falls[-1] else ()
+        return _interval(last, reading, amounts, unknown, notes)
 
     def _amounts(self, last: Reading, reading: Reading) -> tuple[dict[str, Floats], dict[str, str]]:
         amounts, unknown = dict[str, Floats](), dict[str, str]()
-        for quantity in {**last.values, **reading.values}:
-            if QUANTITIES[quantity].kind == "gauge":
-                continue
+        for quantity in _counters(last, reading):
             if why := self._why_not(last.values.get(quantity), reading.values.get(quantity)):
                 unknown[quantity] = why
             else:
@@ -158,13 +176,23 @@ class Rates:
         """Why what this series grew by is no amount; nothing if it is one."""
         column = 1 if QUANTITIES[before.quantity].kind == "histogram" else 0
         one, other = before.series[key][column], after.series[key][column]
-        if other < one:
+        if any(b < a for a, b in zip(before.series[key], after.series[key], strict=True)):
             self._marks[before.quantity, key] = one
             return FELL
         if other >= self._marks.get((before.quantity, key), float("inf")):
             del self._marks[before.quantity, key]
             return PASSED
         return ""
+
+
+def _is_other(last: Reading, reading: Reading) -> bool:
+    """Whether another process answers than before."""
+    return None not in (last.started_s, reading.started_s) and last.started_s != reading.started_s
+
+
+def _counters(last: Reading, reading: Reading) -> list[str]:
+    """The quantities of either that only rise."""
+    return [quantity for quantity in {**last.values, **reading.values} if QUANTITIES[quantity].kind != "gauge"]
 
 
 def _apart_ns(when: Moment) -> int:
@@ -190,7 +218,8 @@ def _interval(
         elif amount[1] > 0:
             at_most = tuple(np.maximum.accumulate(amount[2:]).tolist())
             latencies[quantity] = Latencies(float(amount[1]), float(amount[0]), value.name, value.bounds, at_most)
-    gauges = _gauges(last, reading)
+    lasting = seconds <= LONGEST_S and not {FELL, PASSED, STEPPED, IN_TURN} & {*unknown.values()}
+    gauges = _gauges(last, reading) if lasting else {}
     for quantity in gauges.keys() & {"prompt_tokens_per_s", "generation_tokens_per_s"}:
         value = reading.values[quantity]
         rates[quantity] = Rate(float("nan"), gauges[quantity][1], value.name, value.moves)
@@ -200,10 +229,11 @@ def _interval(
 
 
 def _gauges(last: Reading, reading: Reading) -> dict[str, tuple[float, float]]:
-    """Where both say it of the same engines: a sum over more of them than before is no change."""
+    """Where both say it of the same engines by the same metric: a sum over more of them than before is no change."""
     both = [q for q in last.values.keys() & reading.values.keys() if QUANTITIES[q].kind == "gauge"]
     return {
         quantity: (last.values[quantity].number, reading.values[quantity].number)
         for quantity in sorted(both)
-        if last.values[quantity].series.keys() == reading.values[quantity].series.keys()
+        if last.values[quantity].name == reading.values[quantity].name
+        and last.values[quantity].series.keys() == reading.values[quantity].series.keys()
     }

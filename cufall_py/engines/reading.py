@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from .table import QUANTITIES, Engine, Moves
 
+MOST = 1e30
+"""What is more is no number that an engine counts."""
 Labels = tuple[tuple[str, str], ...]
 """Of one series, in order; those that only tell copies apart are left out."""
 
@@ -49,13 +51,15 @@ class Value:
 class Reading:
     """What an engine said at one moment. `values`: by quantity (`QUANTITIES`); what it did not say is not in it.
 
-    `notes`: lines for a person: of several spellings which was taken, what is missing.
+    `notes`: lines for a person: of several spellings which was taken, what is missing. `started_s`: when the process
+    that answers was started, in Unix time, None where the page does not say.
     """
 
     engine: Engine
     when: Moment
     values: Mapping[str, Value]
     notes: tuple[str, ...] = field(default=())
+    started_s: float | None = None
 
     def number(self, quantity: str) -> float | None:
         """What it stood at, all engines behind the page together; None where the page does not say."""

@@ -43,8 +43,12 @@ class Scraper(Watching):
 
     @property
     def newest(self) -> Reading | None:
-        """The last scrape's, or None if that failed: what is old does not look like now."""
-        return self._newest
+        """The last scrape's, or None if that failed, or is not renewed: what is old does not look like now.
+
+        A name server that hangs, or a process that was stopped, keep the next one from coming and from failing.
+        """
+        newest, most_s = self._newest, 2 * (self._period_s + self._limit_s)
+        return newest if newest and time.monotonic_ns() - newest.when.monotonic_ns <= most_s * 1e9 else None
 
     def take(self) -> list[Reading]:
         """Those that have come since the last time, in order."""
@@ -112,9 +116,9 @@ def _read(where: Endpoint, path: str, limit_s: float) -> Reading:
     try:
         return read(answer.text, _moment(answer))
     except NoMetrics as problem:
-        raise NoMetrics(f"{where.shown}{path}: {problem}") from None
+        raise NoMetrics(f"{where.at(path)}: {problem}") from None
     except ValueError:
-        raise EndpointProblem(f"{where.shown}{path}: the page cannot be understood as metrics") from None
+        raise EndpointProblem(f"{where.at(path)}: the page cannot be understood as metrics") from None
 
 
 def _moment(answer: Answer) -> Moment:

@@ -47,6 +47,7 @@ def load(one: Driven) -> dict[str, Any]:
         "at_once": one.concurrency,
         "requests": len(one.asked),
         "tokens": one.tokens,
+        "tokens_from": "pieces" if one.by_pieces else "usage",
         "seconds": one.ended_s - one.begun_s,
         "tokens_per_s": one.tokens_per_s,
         "full_seconds": max(one.full[1] - one.full[0], 0.0),

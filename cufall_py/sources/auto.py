@@ -39,7 +39,12 @@ class AutoProvider:
         return AutoSource(device, first, self._second.source(device, plan))
 
     def passes(self, device: Device) -> Passes | None:
-        return self._second.passes(device) if self._unprepared else self._first.passes(device)
+        if self._unprepared:
+            return self._second.passes(device)
+        try:
+            return self._first.passes(device)
+        except SourceError:  # which will hinder sampling, too
+            return self._second.passes(device)
 
 
 class AutoSource:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cufall_py.engines.drive import Driven
 
@@ -25,3 +25,9 @@ def table(found: Sequence[Driven]) -> Table:
         for one in found
     ]
     return Table(head, rows, words=0)
+
+
+def notes(found: Sequence[Driven]) -> Iterator[str]:
+    """What a reader of the table has to know besides."""
+    if any(one.by_pieces for one in found):
+        yield "the server does not say how many tokens it made: each piece of its streams counts as one"

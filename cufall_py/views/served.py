@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from cufall_py.analysis.concurrency import Mean, Row
 from cufall_py.analysis.phases import PHASES
-from cufall_py.engines.rates import Interval
+from cufall_py.engines.rates import Interval, kept_share
 from cufall_py.engines.reading import Reading
 from cufall_py.served import Log, Served, gauge, latency, total
 
-from .tables import MISSING, Table, as_html as table_html, text
+from .tables import MISSING, Table, as_html as table_html, escaped, markdown, text
 from .verdict import share_text
 
 BAR, ASCII_BAR, BAR_WIDTH = "▇", "#", 40
@@ -23,7 +23,9 @@ LEAST_HALF = 0.005
 
 
 def as_text(found: Sequence[Served], ascii_only: bool = False) -> Iterator[str]:
-    """All of several servers."""
+    """All of several servers, who does what on which GPUs first."""
+    if len(found) > 1:
+        yield from (*text(side_by_side(found), ascii_only), "")
     for k, one in enumerate(found):
         yield from [""] * bool(k)
         yield title(one.log)
@@ -37,6 +39,25 @@ def as_text(found: Sequence[Served], ascii_only: bool = False) -> Iterator[str]:
         yield ""
         yield "by phase"
         yield from text(by_phase(one), ascii_only)
+
+
+def side_by_side(found: Sequence[Served]) -> Table:
+    """A row a server: its GPUs, what it made over all, and the share of the time that was of each phase."""
+    head = ("server", "role", "on", "running", "gen tok/s", "prompt tok/s", *PHASES)
+    return Table(head, [_server_row(one) for one in found], words=3)
+
+
+def _server_row(one: Served) -> list[str]:
+    made = [total(one.log.intervals, quantity) for quantity in ("generation_tokens", "prompt_tokens")]
+    whole = sum(one.phase_s.values())
+    return [
+        one.log.url,
+        one.log.role or MISSING,
+        ranges(one.log.gpus) or MISSING,
+        number(gauge(one.log.intervals, "running")),
+        *(number(rate.per_s) if rate else MISSING for rate in made),
+        *(share_text(one.phase_s[phase] / whole) if whole else MISSING for phase in PHASES),
+    ]
 
 
 def title(log: Log) -> str:
@@ -75,7 +96,7 @@ def acceptance(intervals: Sequence[Interval]) -> float | None:
     """Over all of them, by counters; else the newest gauge."""
     drafted, kept = total(intervals, "drafted_tokens"), total(intervals, "accepted_tokens")
     if drafted and kept:
-        return kept.amount / drafted.amount if drafted.amount else None
+        return kept_share(drafted.amount, kept.amount)
     return next((i.acceptance for i in reversed(intervals) if i.acceptance is not None), None)
 
 
@@ -178,6 +199,16 @@ def _rates(interval: Interval) -> Iterator[str]:
             yield f"{name} {milliseconds(found.mean_s)}"
     if (kept := interval.acceptance) is not None:
         yield f"accepted {share_text(kept)}"
+
+
+def as_markdown(found: Sequence[Served]) -> Iterator[str]:
+    """The tables of several servers, as GitHub shows them."""
+    if len(found) > 1:
+        yield from ("", "### Inference servers", "", *markdown(side_by_side(found)))
+    for one in found:
+        yield from ("", f"### {escaped(title(one.log))}", "", *(f"- {escaped(line)}" for line in figures(one.log)))
+        yield from ("", f"By running requests, {HELD}:", "", *markdown(by_concurrency(one)))
+        yield from ("", "By phase:", "", *markdown(by_phase(one)))
 
 
 def as_html(found: Sequence[Served]) -> Iterator[str]:

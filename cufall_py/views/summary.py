@@ -15,7 +15,7 @@ from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
 from cufall_py.shown import percent as percent, plain as plain
 
-from . import groups, verdict
+from . import groups, means, verdict
 from .tables import MISSING, Table, escaped, markdown, text
 
 ALL = "all"
@@ -112,6 +112,8 @@ def counted(judgements: Sequence[Judgement]) -> str:
 
 def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]:
     """Titles, and the tables below each for so many columns (0: any)."""
+    if means.worth_it(_scopes(report)):
+        yield means.TITLE, _means(report, columns)
     for k, label in enumerate(report.summary.metrics):
         yield _metric_title(report, k, label), _metric_tables(report, k, columns)
     if _has_readings(report):
@@ -121,6 +123,12 @@ def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]
     labels = [opened.label for opened in report.opened]
     for group in report.groups:
         yield f"group {groups.line(group, labels)}", [groups.table(group, labels)]
+
+
+def _means(report: Report, columns: int) -> list[Table]:
+    names = [*([ALL] if report.summary.scopes[0].group else []), *(opened.label for opened in report.opened)]
+    show = lambda of: plain(of.mean) if of.plain else percent(of.mean)  # noqa: E731
+    return means.tables(_scopes(report), names, show, columns)
 
 
 def _metric_title(report: Report, k: int, label: str) -> str:

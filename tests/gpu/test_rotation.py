@@ -20,7 +20,8 @@ pytestmark = pytest.mark.gpu
 TURN_S, LENGTH_S = 2, 12
 TWO_PASSES = ("sm__inst_executed_pipe_fma.sum", "sm__pipe_fma_cycles_active.avg")
 """Each fits one pass on GH100, both together do not (test_traps.py)."""
-SAME_POINTS, LEAST_COVERAGE, MOST_BLIND_S = 1.0, 0.25, 4.0
+SAME_POINTS, LEAST_SHARE, MOST_BLIND_S = 1.0, 0.5, 4.0
+"""Of percent; of what a set of so many would have if changes took no time; seconds."""
 
 
 def asking(*metrics: str) -> list[str]:
@@ -51,10 +52,10 @@ def test_two_sets_in_turn_beside_a_steady_load(loads: Loads, tmp_path: Path) -> 
     loads.begin("bf16", 4096, 120)
     try:
         words = ("--source", "cupti", "--devices", "0", "--rotate", str(TURN_S), "--duration-sec", str(LENGTH_S))
-        ended = run("record", *words, *asking("tensor", *TWO_PASSES), "-o", str(out), timeout=120)
+        ended = run("record", *words, *asking("tensor", "sm", "gr", *TWO_PASSES), "-o", str(out), timeout=120)
     finally:
         loads.end()
-    paths = [path for of in range(2, 4) for path in places(out, of) if path.exists()]
+    paths = [path for of in (2, 3) for path in places(out, of) if path.exists()]
     reports = [Reading(path).report() for path in paths]
     sets = [report.turn.metrics if report.turn else () for report in reports]
     found = [means(report) for report in reports]
@@ -74,11 +75,14 @@ def test_two_sets_in_turn_beside_a_steady_load(loads: Loads, tmp_path: Path) -> 
         lost=[[gap.fields for gap in Recording(path).outline().gaps] for path in paths],
     )
     assert ended.code == 0, ended.said
-    assert len(paths) == 2 and all("tensor" in one for one in sets)
-    assert {name for one in sets for name in one} == {"tensor", *TWO_PASSES}
-    tensor = [100 * values["tensor"] for values in found]
-    assert abs(tensor[0] - tensor[1]) < SAME_POINTS
-    assert all(5 < value <= 101 for value in tensor)
+    assert len(paths) >= 2
+    assert {name for one in sets for name in one} == {"tensor", "sm", "gr", *TWO_PASSES}
+    shared = set.intersection(*map(set, sets))
+    assert "tensor" in shared
+    for name in shared:
+        percents = [100 * values[name] for values in found]
+        assert max(percents) - min(percents) < SAME_POINTS, name
+    assert all(values["tensor"] > 0.05 for values in found)
     assert all(0 <= value <= 1.01 for values in found for value in values.values())
-    assert min(coverage) > LEAST_COVERAGE and sum(coverage) <= 1
+    assert min(coverage) > LEAST_SHARE / len(paths) and sum(coverage) <= 1
     assert len(blind) >= 2 and all(0 < seconds < MOST_BLIND_S for seconds in blind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -140,8 +141,9 @@ def _failed(error: CufallError | CuptiError) -> dict[str, Any]:
     return {"failed": as_json(known)}
 
 
+@functools.cache
 def _bound() -> HostTables:
-    """CUPTI, loaded. Raises CufallError or CuptiError."""
+    """CUPTI, loaded once. Raises CufallError or CuptiError."""
     try:
         ctypes.CDLL("libcuda.so.1")  # looked for first: it takes no time, and loading CUPTI half a second
     except OSError:
