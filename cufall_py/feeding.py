@@ -47,7 +47,7 @@ def log_to(
     """
     if not isinstance(session, (BackgroundSession, Attachment)):
         raise UsageError(
-            "log_to takes what attach or attach_gpus give, or a BackgroundSession, which have threads of their own"
+            "log_to takes what attach or Session give, or a BackgroundSession, which have threads of their own"
         )
     if not LEAST_S <= every_s <= MOST_S:
         raise UsageError(f"every_s={every_s:g}: from {LEAST_S:g} to {MOST_S:g} seconds")

@@ -182,7 +182,8 @@ class Recording:
     def _rows_by_gpu(self, columns: Columns, begin: int, end: int) -> Iterator[tuple[int, NDArray[np.intp]]]:
         device = columns["device"][begin:end]
         order = np.argsort(device, kind="stable")
-        firsts, lasts = (np.searchsorted(device[order], self._ordinals, side).tolist() for side in ("left", "right"))
+        device = device[order]
+        firsts, lasts = (np.searchsorted(device, self._ordinals, side).tolist() for side in ("left", "right"))
         for gpu, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
             if first < last:
                 yield gpu, begin + order[first:last]
