@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .arrow_file import END_MARK, NUMBERS, joined, numbers, valid
 from .errors import CufallError
 from .keep import Keep, from_json
-from .outline import Event as Event, Outline, Region, Times, outline
+from .outline import Event, Outline, Region, Times, outline
 from .plan import Plan
 from .recording import METADATA_KEY, NO_DEVICE, SCHEMA
 from .rotation import Turn

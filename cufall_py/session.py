@@ -25,7 +25,7 @@ from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_s
 from .readings import Reading, Readings
 from .samples import Samples, Tally
 from .saying import Say
-from .self_cost import LEAST_SHARE_S, Cost as Cost  # also found here
+from .self_cost import LEAST_SHARE_S, Cost
 from .sources import Opened
 
 if TYPE_CHECKING:

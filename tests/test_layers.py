@@ -175,7 +175,7 @@ LAYERS: dict[str, str] = {
     "views.verification": "shown verify.checks views.*",
     "views.notebook": "analysis.* shown",
     "measured": "analysis.* errors judgements metrics requirements samples sources spans views.notebook",
-    "background": "errors frames measured outline plan readings samples session sources",
+    "background": "errors frames measured outline plan readings samples self_cost session sources",
     "export.*": "frames metrics samples sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.headroom": "headroom export.nulls",
