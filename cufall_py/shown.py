@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 MISSING = "--"
 """What stands where nothing was measured."""
+ALL, EVERYTHING = "all", "everything"
+"""All GPUs together; what is of no region."""
 TOO_LONG = 1e12
 """From here on a number is told with an exponent."""
 

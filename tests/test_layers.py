@@ -171,7 +171,7 @@ LAYERS: dict[str, str] = {
     "views.served_screen": "views.* views.served",
     "views.served_plot": "analysis.concurrency served views.served",
     "views.driven": "engines.driven views.* views.served",
-    "views.headroom": "analysis.ceiling analysis.models headroom peaks shown views.summary views.*",
+    "views.headroom": "analysis.ceiling analysis.models headroom peaks shown views.*",
     "views.verification": "shown verify.checks views.*",
     "views.notebook": "analysis.* shown",
     "measured": "analysis.* errors judgements metrics requirements samples sources spans views.notebook",

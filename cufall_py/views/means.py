@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cufall_py.analysis.statistics import Row, Statistics
 from cufall_py.analysis.summary import Scope
-from cufall_py.shown import value
+from cufall_py.shown import EVERYTHING, value
 
 from .tables import Table, text
 
@@ -36,7 +36,7 @@ def _table(scopes: Sequence[Scope], chosen: Sequence[tuple[int, str]]) -> Table:
     for scope in scopes:
         of = [_rows(scope)[k] for k, _ in chosen]
         for k, metric in enumerate(of[0].metrics):
-            region = (scope.name or "everything") if k == 0 else ""
+            region = (scope.name or EVERYTHING) if k == 0 else ""
             rows.append((region, metric.label, *(_mean(row.metrics[k]) for row in of)))
     return Table(("region", "metric", *(name for _, name in chosen)), rows, words=2)
 

@@ -13,13 +13,11 @@ from cufall_py.keep import told
 from cufall_py.metrics import Metric
 from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
-from cufall_py.shown import MISSING, percent, plain, value
+from cufall_py.shown import ALL, EVERYTHING, MISSING, percent, plain, value
 
 from . import groups, means, verdict
 from .tables import Table, escaped, markdown, text
 
-ALL = "all"
-EVERYTHING = "everything"
 VALUES: dict[str, Callable[[Statistics], float]] = {
     "mean": lambda s: s.mean,
     "min": lambda s: s.minimum,
