@@ -148,7 +148,7 @@ class Feeder:
         self._second = max(self._second + 1, round((end_ns - self._first.begin_ns) / 1e9))
         try:
             self._sink.write(self._second, end_ns, values)
-        except Exception as error:  # whatever becomes of a tracker, the program and its measurement go on
+        except BaseException as error:  # whatever becomes of a tracker, the program and its measurement go on
             self.lost += 1
             if not self._why:
                 self._tell(f"does not take a window: {_line(error)}")
@@ -208,6 +208,10 @@ def _known(values: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     """An error of a library in a line."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    try:
+        text = str(error)
+    except Exception:  # it is somebody else's, and what it is called is enough
+        text = ""
+    return ": ".join(filter(None, [type(error).__name__, text.strip().partition("\n")[0]]))

@@ -205,7 +205,7 @@ class Playback:
 
     def _described(self) -> list[Opened]:
         opened = [self._recording.opened[k] for k in self._positions]
-        sets, lines = metrics_of(self.plan.wanted, [Recorded(o) for o in opened])
+        sets, lines = metrics_of(self.plan.wanted, [Recorded(o) for o in opened], self.turn)
         notes = dict.fromkeys(chip_note(self.plan.wanted, o.device.chip) for o in opened)
         for line in filter(None, [*lines, *notes]):
             self._say(line)

@@ -11,6 +11,7 @@ from .errors import UsageError
 from .metrics import TIME, Metric, MetricSet
 from .presets import SHORT_NAMES
 from .resolve import Wanted, is_elapsed, resolve
+from .rotation import Turn
 from .samples import Floats, Samples
 from .sources import Opened
 
@@ -116,10 +117,11 @@ def _source(recorded: Sequence[Metric], asked: Metric) -> tuple[int, float] | No
     return None
 
 
-def metrics_of(wanted: Wanted, gpus: list[Recorded]) -> tuple[list[MetricSet], list[str]]:
+def metrics_of(wanted: Wanted, gpus: list[Recorded], turn: Turn | None = None) -> tuple[list[MetricSet], list[str]]:
     """What is to be read of each GPU, and a line for each metric that some of them cannot give: it is absent there.
 
-    Raises UsageError, naming what there is, for a metric that none of them can give.
+    Raises UsageError, naming what there is, for a metric that none of them can give; where another set of a rotation
+    has it, naming that.
     """
     columns: list[list[Metric]] = []
     lines = []
@@ -129,6 +131,8 @@ def metrics_of(wanted: Wanted, gpus: list[Recorded]) -> tuple[list[MetricSet], l
         if not known and name in wanted.optional:
             continue
         if not known:
+            if turn and (numbers := turn.elsewhere(name)):
+                raise UsageError(f"{name} is not in the recording: set {numbers[0]} of {turn.of} has it")
             can = dict.fromkeys(name for gpu in gpus for name in gpu.can_give())
             raise UsageError(f"{name} is not in the recording ({found[0]}); it can give {', '.join(can) or 'nothing'}")
         columns.append([metric if isinstance(metric, Metric) else known[0].made_absent() for metric in found])

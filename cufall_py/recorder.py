@@ -117,14 +117,23 @@ class Duration:
 
     def __init__(self, mark: Callable[..., None]) -> None:
         self._mark, self._reached_ns = mark, 0
+        self._first: Frame | None = None
 
     def take(self, frame: Frame) -> None:
-        if not self._reached_ns:
+        if not self._first:
+            self._first = frame
             self._mark(REGION_BEGIN, frame.start_ns, name=DURATION, text="")
         self._reached_ns = frame.end_ns
 
+    def complete(self, duration_s: float) -> None:
+        """It lasted so long, in whole frames: between sets in turn there are none, which may be the end of it."""
+        if self._first:
+            frame_ns = self._first.end_ns - self._first.start_ns
+            asked_ns = round(1e9 * duration_s) // frame_ns * frame_ns
+            self._reached_ns = max(self._reached_ns, self._first.start_ns + asked_ns)
+
     def end(self) -> None:
-        """With the frame that was taken last, if any was."""
+        """With all that was asked for or the frame that was taken last, if any was."""
         if self._reached_ns:
             self._mark(REGION_END, self._reached_ns, name=DURATION)
 
@@ -190,6 +199,8 @@ class Recorder:
                 if self._duration:
                     self._duration.take(frame)
                 self._tick()
+            if self._duration:
+                self._duration.complete(self._wishes.duration_s)
         except _Enough:
             pass
         finally:

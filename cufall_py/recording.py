@@ -106,14 +106,14 @@ class RecordingWriter:
         self._reasons = [0] * len(opened)
         self._now_ns, self._monotonic_ns = now_ns, monotonic_ns
         self._live, self._clock_due_ns, self._last_end_ns = live, [0] * len(opened), [0] * len(opened)
-        self._away = [False] * len(opened)
+        self._away, self._begun_ns = [False] * len(opened), 0
         self._pending: list[_Piece] = []
         self._pending_rows = self._due_ns = 0
         self._schema = _schema(columns, opened, plan, keep or of_thinned, turn)
         self._file = _file(Path(path), self._schema, force, opened, keep, say)
         self._begin()
         if turn and live:
-            self._last_end_ns = [now_ns()] * len(opened)
+            self.begun(now_ns())
             self.pause()
 
     @property
@@ -173,6 +173,16 @@ class RecordingWriter:
         """From now on others have their turn, until a sample comes."""
         self._away = [True] * len(self._away)
 
+    def begun(self, at_ns: int) -> None:
+        """The rotation began then, whenever this file was made."""
+        self._begun_ns = at_ns
+
+    def resume(self, at_ns: int) -> None:
+        """The others' turns went on until then."""
+        for gpu, away in enumerate(self._away):
+            if away:
+                self._come_back(gpu, at_ns)
+
     def tick(self) -> None:
         """Write if it is time to; to be called at least every BATCH_NS when nothing else is."""
         if self._pending_rows >= BATCH_ROWS or (self._pending and self._monotonic_ns() >= self._due_ns):
@@ -192,9 +202,7 @@ class RecordingWriter:
         if self.closed:
             return
         try:
-            for gpu, away in enumerate(self._away):
-                if away:
-                    self._come_back(gpu, self._now_ns())
+            self.resume(self._now_ns())
             self.event("end", **fields)
             self.flush()
             self._file.end()
@@ -233,7 +241,7 @@ class RecordingWriter:
 
     def _come_back(self, gpu: int, at_ns: int) -> None:
         """Others had their turn until then."""
-        self._away[gpu], gone_ns = False, self._last_end_ns[gpu]
+        self._away[gpu], gone_ns = False, self._last_end_ns[gpu] or self._begun_ns
         self._last_end_ns[gpu] = max(gone_ns, at_ns)
         if 0 < gone_ns < at_ns:
             self.event(OTHER_TURNS, gpu=gpu, start_ns=gone_ns, end_ns=at_ns)

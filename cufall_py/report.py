@@ -83,7 +83,7 @@ class Reading:
         gpus = [recorded[position] for position in self._positions]
         wanted = _with_defaults(wanted, self._recording.plan.wanted)
         check(wanted)
-        sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say)
+        sets, self.lacking = sets_of(wanted, also, [Recorded(gpu) for gpu in gpus], say, self._recording.turn)
         self.opened = tuple(replace(gpu, metrics=metrics) for gpu, metrics in zip(gpus, sets, strict=True))
         """What is reported of each GPU."""
         self._pickers = [Picker(gpu.metrics, metrics) for gpu, metrics in zip(gpus, sets, strict=True)]
@@ -207,17 +207,21 @@ def _with_defaults(wanted: Wanted, recorded: Wanted) -> Wanted:
 
 
 def sets_of(
-    wanted: Wanted, also: Sequence[str], gpus: list[Recorded], say: Say = lambda line: None
+    wanted: Wanted,
+    also: Sequence[str],
+    gpus: list[Recorded],
+    say: Say = lambda line: None,
+    turn: Turn | None = None,
 ) -> tuple[list[MetricSet], dict[str, str]]:
     """The metrics of each GPU, and why those of `also` are not among them that cannot be made."""
     lacking = {}
     for name in also:
         try:
-            metrics_of(replace(wanted, metrics=(name,)), gpus)
+            metrics_of(replace(wanted, metrics=(name,)), gpus, turn)
         except UsageError as error:
             lacking[name] = str(error)
     names = dict.fromkeys((*wanted.metrics, *(name for name in also if name not in lacking)))
-    sets, lines = metrics_of(replace(wanted, metrics=tuple(names)), gpus)
+    sets, lines = metrics_of(replace(wanted, metrics=tuple(names)), gpus, turn)
     for line in lines:
         say(line)
     return sets, lacking

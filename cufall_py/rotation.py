@@ -39,6 +39,11 @@ class Turn:
         """What a person must know who reads figures of this set."""
         return f"sampled in turns: set {self.number} of {self.of}, {self.seconds:g} s each; coverage is of all the time"
 
+    def elsewhere(self, metric: str) -> list[int]:
+        """The numbers of the other sets that have this metric."""
+        numbers = (k for k in range(1, self.of + 1) if k != self.number)
+        return [k for k, metrics in zip(numbers, self.others, strict=False) if metric in metrics]
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -32,6 +32,15 @@ class TurnRecording(LiveRecording):
         self.pause()
         self.flush()
 
-    def end(self) -> None:
-        """With what all turns took. May be called more than once."""
-        super().close(self._cost, self._tallies)
+    def begun(self, at_ns: int) -> None:
+        """The first sample of any set was then: where the time of all these files begins."""
+        self._writer.begun(at_ns)
+
+    def end(self, at_ns: int) -> None:
+        """Sampling ended then; with what all turns took. May be called more than once."""
+        if self._writer.closed:
+            return
+        try:
+            self._writer.resume(at_ns)
+        finally:
+            super().close(self._cost, self._tallies)

@@ -24,7 +24,7 @@ from .saying import Say
 from .self_cost import Cost, together
 from .session import Session
 from .sources import Opened
-from .spans import FOREVER_NS
+from .spans import FOREVER_NS, Span
 
 if TYPE_CHECKING:
     from .turn_recording import TurnRecording
@@ -37,7 +37,17 @@ class _Had:
     turns: int = 0
     cost: Cost = Cost()
     sampled_ns: int = 0
-    """By all GPUs together."""
+    """Of each turn from the first sample of any GPU to the last: what one GPU lacks in it is no time between turns."""
+    _this: Span | None = None
+
+    def begin_turn(self) -> None:
+        self.turns, self._this = self.turns + 1, None
+
+    def take(self, samples: Samples) -> None:
+        start_ns, end_ns = int(samples.start_ns[0]), int(samples.end_ns[-1])
+        first_ns, last_ns = self._this or (start_ns, start_ns)
+        self._this = min(first_ns, start_ns), max(last_ns, end_ns)
+        self.sampled_ns += (self._this[1] - self._this[0]) - (last_ns - first_ns)
 
 
 class Turns:
@@ -147,9 +157,9 @@ class Turns:
 
     def summary(self) -> list[str]:
         """What was measured and what it took, and how much of the time each set had, a line each for a person."""
-        cost, gpus = together([had.cost for had in self._had]), len(self._session.gpus)
+        cost = together([had.cost for had in self._had])
         all_s = max((self._ended_ns or time.time_ns()) - (self._first_ns or time.time_ns()), 1) / 1e9
-        sampled_s = [had.sampled_ns / gpus / 1e9 for had in self._had]
+        sampled_s = [had.sampled_ns / 1e9 for had in self._had]
         starts_s = max(self._processes_s - cost.workers_cpu_s, 0.0)
         lines = shares(self._turns, [had.turns for had in self._had], sampled_s, all_s)
         return [cost.line(), *lines, f"turns took {starts_s:.1f} s of a processor to start", cost.cost_line()]
@@ -165,9 +175,12 @@ class Turns:
         self._ended_ns = self._ended_ns or time.time_ns()
         with ExitStack() as stack:
             for file in self._files:
-                stack.callback(file.end)
+                stack.callback(self._end_file, file)
             stack.callback(self._let_go)
             self._end_turn()
+
+    def _end_file(self, file: TurnRecording) -> None:
+        file.end(self._ended_ns)
 
     def __enter__(self) -> Turns:
         return self
@@ -197,8 +210,17 @@ class Turns:
         """What has come in a turn; nothing of what came while sets were tried."""
         if self._trying:
             return
-        self._first_ns = self._first_ns or int(samples.start_ns[0])
-        self._had[self._at].sampled_ns += int((samples.end_ns - samples.start_ns).sum())
+        self._begin(int(samples.start_ns[0]))
+        if self._ended_ns:  # what is still to be read as it closes belongs to it
+            self._ended_ns = max(self._ended_ns, int(samples.end_ns[-1]))
+        self._had[self._at].take(samples)
+
+    def _begin(self, at_ns: int) -> None:
+        """A GPU had a sample then; of several the first that comes need not be the earliest."""
+        if not self._first_ns or at_ns < self._first_ns:
+            self._first_ns = at_ns
+            for file in self._files:
+                file.begun(at_ns)
 
     def _tell(self, line: str) -> None:
         """Say a line, and keep it with what is being recorded."""
@@ -215,7 +237,7 @@ class Turns:
 
     def _endless(self) -> Iterator[Frame]:
         while True:
-            self._had[self._at].turns += 1
+            self._had[self._at].begin_turn()
             yield from self._session.frames(self.turn.seconds, self._ticked)
             self._end_turn()
             self._next()

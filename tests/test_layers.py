@@ -90,7 +90,7 @@ LAYERS: dict[str, str] = {
     "recording_reader": "errors devices keep metrics plan samples sources arrow_file outline recording rotation saying "
     "thinning",
     "part": "errors outline spans",
-    "recorded_metrics": "errors metrics presets resolve samples sources",
+    "recorded_metrics": "errors metrics presets resolve rotation samples sources",
     "span_frames": "frames metrics outline samples spans",
     "pyramid": "metrics outline recording_reader samples span_frames spans thinning",
     "copying": "metrics outline recorded_metrics recording recording_reader span_frames spans",

@@ -9,6 +9,7 @@ import pytest
 
 from cufall_py import Playback
 from cufall_py.cli.pages import write_html, write_trace
+from cufall_py.errors import UsageError
 from cufall_py.export.summary import document
 from cufall_py.outline import OTHER_TURNS
 from cufall_py.part import Part
@@ -16,6 +17,7 @@ from cufall_py.plan import Plan
 from cufall_py.recording import RecordingWriter
 from cufall_py.recording_reader import Recording
 from cufall_py.report import Reading
+from cufall_py.resolve import Wanted
 from cufall_py.rotation import Turn
 from cufall_py.views.summary import as_markdown, as_text
 from tests.helpers import EPOCH, SECOND
@@ -103,6 +105,17 @@ def test_all_that_tells_of_it_says_so(path: Path, tmp_path: Path) -> None:
     write_trace(Reading(path), str(trace))
     assert LINE in page.read_text() and "1 gap of a GPU, 0.100 s, 100 samples" in page.read_text()
     assert LINE in trace.read_text()
+
+
+def test_a_metric_of_another_set_is_pointed_to(path: Path) -> None:
+    told = r"^fma is not in the recording: set 3 of 3 has it$"
+    with pytest.raises(UsageError, match=told):
+        Reading(path, Wanted(("fma",)))
+    with pytest.raises(UsageError, match=told):
+        Playback(path, Plan(Wanted(("tensor", "fma"))))
+    assert Reading(path, also=("dram",)).lacking == {"dram": "dram is not in the recording: set 1 of 3 has it"}
+    with pytest.raises(UsageError, match=r"^alu is not in the recording .*; it can give "):
+        Reading(path, Wanted(("alu",)))
 
 
 def test_one_of_no_rotation_says_nothing_of_it(tmp_path: Path) -> None:

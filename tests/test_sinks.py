@@ -36,7 +36,7 @@ class Kept:
     """A sink that keeps what it is given. `problems`: what is raised for the first windows; `takes_s`: how long each
     takes it."""
 
-    problems: list[Exception] = field(default_factory=list)
+    problems: list[BaseException] = field(default_factory=list)
     takes_s: float = 0.0
     windows: list[tuple[int, int, dict[str, float]]] = field(default_factory=list)
     closed: int = 0
@@ -134,6 +134,23 @@ def test_what_a_sink_raises_is_told_once_and_goes_on(tmp_path: Path) -> None:
         time.sleep(3.3)
     assert (log.lost, log.written) == (2, 2)
     assert said == ["Kept does not take a window: OSError: no route to host"]
+
+
+class _Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [(SystemExit(3), "SystemExit: 3"), (KeyboardInterrupt(), "KeyboardInterrupt"), (_Speechless(), "_Speechless")],
+)
+def test_whatever_a_sink_raises_is_told(problem: BaseException, told: str, tmp_path: Path) -> None:
+    kept, said = Kept(problems=[problem]), list[str]()
+    with BackgroundSession(plan(tmp_path)) as session, log_to(session, kept, say=said.append) as log:
+        time.sleep(1.2)
+    assert said == [f"Kept does not take a window: {told}"]
+    assert (log.lost, log.written, kept.closed) == (1, 1, 1)
 
 
 def test_a_sink_that_took_nothing_is_an_error_at_the_end(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import resource
 import signal
@@ -91,6 +92,14 @@ def test_the_end_tells_how_much_of_the_time_each_set_had(source: str) -> None:
     shares = [int(one.split("(")[-1].split(" %)")[0]) for one in (first, second, between)]
     assert sum(shares) == pytest.approx(100, abs=2)
     assert min(shares[:2]) >= 15
+
+
+def test_what_one_gpu_lacks_is_no_time_between_turns(tmp_path: Path) -> None:
+    """GPU 1 never gives a sample: all the time GPU 0 was sampled, but for changes."""
+    hung = script(tmp_path, gpus=2, pattern=[{"ms": 1000, **RATIOS}], pass_counters=ROOM, faults=[fault(1, "lost")])
+    ended = cufall("--source", hung, *QUICK, "--rotate", "1", "--duration-sec", "2.5", *ASKED)
+    (share,) = re.findall(r"between turns: .* \((\d+) %\), not measured", ended.stderr)
+    assert int(share) < 40  # of the halves of two GPUs it would be more than 50
 
 
 def test_a_csv_has_one_header_and_each_metric_the_rows_of_its_turns(source: str) -> None:
@@ -194,9 +203,24 @@ def test_each_set_is_a_recording_of_its_own(source: str, out: Path, tmp_path: Pa
         row = summary.scopes[0].rows[0]
         assert {of.label: of.mean for of in row.metrics} == pytest.approx({n: RATIOS[n] for n in SETS[k]}, rel=1e-6)
         assert 0.2 < row.coverage < 0.75
-        assert summary.scopes[0].wanted_s >= 3.5  # frames of 4 s, the first of them from before the files were made
     coverages = [Reading(path).report().summary.scopes[0].rows[0].coverage for path in paths]
     assert 0.5 < sum(coverages) <= 1
+
+
+def test_the_files_of_all_sets_are_of_the_same_time(tmp_path: Path, out: Path) -> None:
+    """Also where a change of turns takes the last of what was asked for, and where a GPU comes late."""
+    faults = [fault(1, "gap", for_s=0.7)]
+    source = script(tmp_path, gpus=2, pattern=[{"ms": 1000, **RATIOS}], pass_counters=ROOM, faults=faults)
+    words = ("record", "--source", source, *QUICK, "--rotate", "1", "--duration-sec", "2.1", "-o", str(out), *ASKED)
+    ended = cufall(*words)
+    assert ended.returncode == 0, ended.stderr
+    first, second = (Recording(path) for path in beside(out))
+    assert first.outline().start_ns == second.outline().start_ns
+    assert first.outline().end_ns == second.outline().end_ns
+    assert first.regions() == second.regions()
+    (region,) = first.regions()["duration"]
+    assert region.end_ns - region.start_ns == 2_100_000_000
+    assert region.start_ns >= first.outline().start_ns
 
 
 def test_regions_and_marks_reach_all_files(source: str, out: Path) -> None:
@@ -231,6 +255,16 @@ def test_a_file_that_is_there_is_refused_before_the_command_starts(source: str, 
     ended = cufall(*words, "--force", "--duration-sec", "2.5")
     assert ended.returncode == 0, ended.stderr
     assert Recording(beside(out)[1]).whole
+
+
+def test_nothing_is_made_beside_what_is_no_file(source: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = ("record", "--source", source, *QUICK, "--rotate", "1", *ASKED, "-o", str(pipe), "--duration-sec", "1")
+    ended = cufall(*words)
+    assert ended.returncode == 2
+    assert last_line(ended) == f"cufall: --rotate: {pipe} is no file, and sets in turn go to files beside it"
+    assert not list(tmp_path.glob("pipe.*"))
 
 
 def test_the_result_may_not_be_one_of_them(source: str, out: Path) -> None:

@@ -146,6 +146,7 @@ def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str
         stack.callback(source.close)
         gate.check_recordable(requirements, source)
         progress.paths = source.paths(path)
+        _check_beside(path, progress.paths)
         for place in progress.paths:
             _free(place, options["force"], played)
             check_places({"-o": str(place)}, {options["result"]: RESULT})
@@ -261,6 +262,12 @@ def _free(path: Path, force: bool, source: str) -> None:
         raise UsageError(f"-o {path}: is there already; --force writes over it")
     if is_read(str(path), source):
         raise UsageError(f"-o {path}: is what is played")
+
+
+def _check_beside(path: Path, paths: Sequence[Path]) -> None:
+    """Raises UsageError where files beside something that is no file would be made, as in /dev."""
+    if paths != [path] and path.exists() and not path.is_file():
+        raise UsageError(f"--rotate: {path} is no file, and sets in turn go to files beside it")
 
 
 def _check_keep(keep: str, path: Path) -> None:
