@@ -23,7 +23,6 @@ __all__ = [
     "Wanted",
     "__version__",
     "attach",
-    "attach_gpus",
     "log_to",
     "mark",
     "mark_begin",
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .attaching import attach, attach_gpus
+    from .attaching import Session, attach
     from .attachment import Attachment
     from .background import BackgroundSession
     from .errors import CufallError
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from .recording_reader import Recording
     from .resolve import Wanted
     from .samples import Samples
-    from .session import Session
 
 _HOMES = {
     "Attachment": "attachment",
@@ -56,10 +54,9 @@ _HOMES = {
     "Playback": "playback",
     "Recording": "recording_reader",
     "Samples": "samples",
-    "Session": "session",
+    "Session": "attaching",
     "Wanted": "resolve",
     "attach": "attaching",
-    "attach_gpus": "attaching",
     "log_to": "feeding",
     "mark": "marks",
     "mark_begin": "marks",

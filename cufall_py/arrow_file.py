@@ -180,7 +180,11 @@ def numbers(column: pa.Array) -> NDArray[Any]:
     if column.null_count == len(column):
         return np.full(len(column), np.nan)
     out: NDArray[Any] = np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
-    return np.where(valid(column), out, np.float32(np.nan)) if column.null_count else out
+    if not column.null_count:
+        return out
+    out = out.copy() if dtype.kind == "f" else out.astype(np.float64)
+    out[~valid(column)] = np.nan
+    return out
 
 
 def array(values: NDArray[Any]) -> pa.Array:
@@ -203,4 +207,4 @@ def valid(column: pa.Array) -> NDArray[np.bool_]:
     if not column.null_count:
         return np.ones(len(column), bool)
     bits = np.frombuffer(column.buffers()[0], np.uint8)
-    return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].astype(bool)
+    return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].view(bool)

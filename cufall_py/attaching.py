@@ -16,7 +16,6 @@ from .resolve import Wanted
 from .saying import Say
 
 SAMPLE_US = 10_000
-SCRIPT = "script:"
 SHARED = (
     "which server uses which of these GPUs is not known, so that beside each stand those that are no other's; name "
     "them, as in --as decode=URL --group decode=4-7"
@@ -52,22 +51,25 @@ def attach(
     return Attachment(found, plan, gpus=gpus, key=key, record=record, say=say)
 
 
-def attach_gpus(
-    devices: str = "all",
-    *,
-    metrics: Sequence[str] = METRICS,
-    frame_us: int = 100_000,
-    sample_us: int = SAMPLE_US,
-    source: str = "auto",
-    record: str | Path = "",
-    say: Say = lambda line: None,
-) -> Attachment:
-    """Attach to GPUs, as `--devices` has them, beside no server: in a training loop or a benchmark.
+class Session(Attachment):
+    """GPUs, as `--devices` has them, beside no server: in a training loop, a benchmark or a notebook.
 
     All else as `attach`. Raises UsageError for what cannot be, SourceError when no selected GPU can be sampled.
     """
-    plan = replace(_plan(metrics, frame_us, sample_us, source), devices=devices)
-    return Attachment([], plan, record=record, say=say)
+
+    def __init__(
+        self,
+        devices: str = "all",
+        *,
+        metrics: Sequence[str] = METRICS,
+        frame_us: int = 100_000,
+        sample_us: int = SAMPLE_US,
+        source: str = "auto",
+        record: str | Path = "",
+        say: Say = lambda line: None,
+    ) -> None:
+        plan = replace(_plan(metrics, frame_us, sample_us, source), devices=devices)
+        super().__init__([], plan, record=record, say=say)
 
 
 def _plan(metrics: Sequence[str], frame_us: int, sample_us: int, source: str) -> Plan:
@@ -91,7 +93,7 @@ def with_gpus(
     """
     _check_roles(found, groups)
     named = [[str(gpu) for gpu in groups.get(server.role, ())] for server in found]
-    if devices or plan.source.startswith(SCRIPT):
+    if devices or plan.scripted:
         if len(found) > 1 and not all(named):
             say(SHARED)
         return named, replace(plan, devices=devices or "all")

@@ -13,8 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -22,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from .background import BackgroundSession
 from .engines.events import ENGINE, SERVER, fields
-from .engines.rates import Interval, Rates
+from .engines.rates import Interval
 from .engines.reading import Reading
-from .engines.scraper import Scraper
 from .engines.servers import Server
 from .errors import CufallError, UsageError
+from .followed import Followed, Latest, Now
 from .frames import Frame
 from .measured import Measured, statistics
 from .plan import Plan
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .analysis.statistics import Statistics
+    from .analysis.summary import Scope, Summary
     from .analysis.verdict_windows import WindowVerdict
     from .judgements import Judgement
     from .report import Report
@@ -47,27 +47,8 @@ if TYPE_CHECKING:
 
 METRICS = ("tensor", "sm", "dram")
 MOST_SAID = 1000
-RECENT = 600
-"""Intervals between scrapes of a server that are kept in memory, ten minutes of them."""
 
 Aio = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Now:
-    """The newest of a server: `reading` None while it does not answer, `interval` since the scrape before, if known."""
-
-    server: Server
-    reading: Reading | None
-    interval: Interval | None
-
-
-@dataclass(frozen=True)
-class Latest:
-    """The newest frame, None before the first, and the newest of each server."""
-
-    frame: Frame | None
-    servers: tuple[Now, ...]
 
 
 class Attachment:
@@ -94,23 +75,21 @@ class Attachment:
         self.servers, self._gpus = list(to), gpus or [()] * len(to)
         self.said: deque[str] = deque(maxlen=MOST_SAID)
         self._say, self._owner = say, os.getpid()
-        self._scrapers = [Scraper(server.address, key) for server in to]
-        self._rates = [Rates() for _ in to]
-        self._taken: list[tuple[Reading, Interval | None] | None] = [None] * len(to)
-        self._recent = [deque[Interval](maxlen=RECENT) for _ in to]
+        self._followed = [Followed(server, key) for server in to]
         self._newest: Frame | None = None
         self._marks: SimpleQueue[Mark] = SimpleQueue()
         self._came, self._waiting = threading.Condition(), weakref.WeakSet[Frames]()
         given = Path(record) if record else folder(self) / "attached.cufall"
         self.path = given.absolute()  # the program may go to another folder
-        self._session: BackgroundSession | None = None
-        session = BackgroundSession(
+        self._begun = False
+        self._session = BackgroundSession(
             plan, self._tell, str(given), on_frame=self._take_frame, on_tick=self._take_readings
         )
-        self._session, self.plan, self.opened = session, session.plan, list(session.opened)
-        self._write_servers(session)
-        for scraper in self._scrapers:
-            scraper.start()
+        self.plan, self.opened = self._session.plan, list(self._session.opened)
+        self._write_servers()
+        for followed in self._followed:
+            followed.scraper.start()
+        self._begun = True
 
     def gpus_of(self, server: int) -> tuple[Opened, ...]:
         """The GPUs of the server at this position: those named for it, or those that are no other's."""
@@ -142,8 +121,8 @@ class Attachment:
     def latest(self) -> Latest:
         """What came last of all, nothing once nothing more comes; never waits."""
         if self.ended:
-            return Latest(None, tuple(Now(server, None, None) for server in self.servers))
-        return Latest(self._newest, tuple(map(self._now, range(len(self.servers)))))
+            return Latest(None, tuple(map(Now, self.servers)))
+        return Latest(self._newest, tuple(followed.now for followed in self._followed))
 
     def frames(self) -> Frames:
         """Frames from now on as they come, until the close: for `for` and for `async for`."""
@@ -154,14 +133,12 @@ class Attachment:
 
     def measure(self, name: str) -> Measured:
         """Begin to measure a stretch of time that is no region, until its `end`. Raises what ended this, if it has."""
-        assert self._session
         return self._session.measure(name)
 
     def intervals(self, server: int, after_ns: int = 0) -> list[Interval]:
         """Of the server at this position, what lies between two scrapes, the later one after this time of the
-        monotonic clock; of the last RECENT."""
-        with self._came:
-            return [interval for interval in self._recent[server] if interval.after.monotonic_ns > after_ns]
+        monotonic clock; of the last ten minutes."""
+        return self._followed[server].intervals(after_ns)
 
     def summary(self, region: str = "", metric: str = METRICS[0], gpu: int | None = None) -> Statistics:
         """The statistics of a metric over a region, or all: of the GPU with this CUDA ordinal, or of all together.
@@ -169,17 +146,12 @@ class Attachment:
         Raises UsageError for what there is not.
         """
         summary = self.report().summary
-        scope = summary.scope(region)
-        if scope is None:
-            raise UsageError(f"no region {region}; there are {_listed(s.name for s in summary.scopes if s.name)}")
-        return statistics(summary, scope, metric, gpu)
+        return statistics(summary, _scope(summary, region), metric, gpu)
 
     def verdict(self, region: str = "", gpu: int | None = None) -> WindowVerdict:
         """What a GPU (by CUDA ordinal; None: the first) was bound by in a region, or all. Raises UsageError."""
         summary = self.report().summary
-        if region not in summary.verdicts:
-            raise UsageError(f"no region {region}; there are {_listed(s.name for s in summary.scopes if s.name)}")
-        return summary.verdicts[region][self._position(gpu)]
+        return summary.verdicts[_scope(summary, region).name][self._position(gpu)]
 
     def served(self) -> list[Served]:
         """Each server by running requests and by phase, so far."""
@@ -245,7 +217,6 @@ class Attachment:
     def flush(self) -> None:
         """Wait until what was measured until now is in the recording."""
         if self._open():
-            assert self._session
             self._session.flush()
 
     @property
@@ -262,10 +233,9 @@ class Attachment:
 
     def close(self) -> None:
         """End all of it; may be called more than once. Raises as BackgroundSession.close does."""
-        for scraper in self._scrapers:
-            scraper.close()
+        for followed in self._followed:
+            followed.scraper.close()
         try:
-            assert self._session
             self._session.close()
         finally:
             with self._came:
@@ -273,7 +243,6 @@ class Attachment:
 
     def lines(self) -> list[str]:
         """After the close: what was measured and what it took, a line each for a person."""
-        assert self._session
         try:
             return self._session.summary()
         except CufallError:
@@ -307,7 +276,7 @@ class Attachment:
         return os.getpid() == self._owner
 
     def _open(self) -> bool:
-        return self._is_owner() and self._session is not None and not self._session.ended
+        return self._is_owner() and not self._session.ended
 
     def _put(self, mark: Mark) -> None:
         """For the thread that writes, while there is one: nobody else takes it out again."""
@@ -320,13 +289,9 @@ class Attachment:
             raise UsageError(f"no GPU {gpu} is sampled here; there are {_listed(map(str, there))}")
         return 0 if gpu is None else there.index(gpu)
 
-    def _now(self, k: int) -> Now:
-        taken = self._taken[k] if self._scrapers[k].newest else None
-        return Now(self.servers[k], *(taken or (None, None)))
-
-    def _write_servers(self, session: BackgroundSession) -> None:
-        for k, server in enumerate(self.logs()):
-            session.mark(SERVER, time.time_ns(), server=k, url=server.url, role=server.role, gpus=list(server.gpus))
+    def _write_servers(self) -> None:
+        for k, log in enumerate(self.logs()):
+            self._session.mark(SERVER, time.time_ns(), server=k, url=log.url, role=log.role, gpus=list(log.gpus))
 
     def _tell(self, line: str) -> None:
         self.said.append(line)
@@ -341,30 +306,31 @@ class Attachment:
 
     def _take_readings(self) -> None:
         """Of the thread: regions, and what the scrapers have brought, go to the recording."""
-        if not self._session:
+        if not self._begun:
             return
         while not self._marks.empty():
             kind, at_ns, told = self._marks.get()
             self._session.mark(kind, at_ns, **told)
-        for k, scraper in enumerate(self._scrapers):
-            for line in scraper.unsaid():
+        for k, followed in enumerate(self._followed):
+            for line in followed.scraper.unsaid():
                 self._tell(line)
                 self._session.mark("said", time.time_ns(), text=line)
-            for reading in scraper.take():
+            for reading in followed.scraper.take():
                 self._take_reading(k, reading)
 
     def _take_reading(self, k: int, reading: Reading) -> None:
-        assert self._session
         self._session.mark(ENGINE, reading.when.at_ns, server=k, **fields(reading))
-        interval = self._rates[k].add(reading)
-        self._taken[k] = reading, interval
-        if interval:
-            with self._came:
-                self._recent[k].append(interval)
-        for note in interval.notes if interval else ():
+        for note in self._followed[k].add(reading):
             if (line := f"{self.servers[k].url}: {note}") not in self.said:
                 self._tell(line)
 
 
-def _listed(names: Any) -> str:
+def _scope(summary: Summary, region: str) -> Scope:
+    """Raises UsageError for a region that there is not."""
+    if scope := summary.scope(region):
+        return scope
+    raise UsageError(f"no region {region}; there are {_listed(s.name for s in summary.scopes if s.name)}")
+
+
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"

@@ -18,7 +18,8 @@ from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan
 from .readings import Reading
 from .samples import Samples
-from .session import TICK_S, Cost, Session
+from .self_cost import Cost
+from .session import TICK_S, Session
 from .sources import Opened
 
 STEP_S = 0.005

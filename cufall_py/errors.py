@@ -15,6 +15,8 @@ CufallError (1, could not run)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class CufallError(Exception):
     """A failure a person can act on: its text is one line that says what failed and what to do."""
@@ -66,6 +68,15 @@ class Unsupported(SourceError):
 
 class AbsentUnit(Unsupported):
     """The GPU lacks the unit whose counters were asked for."""
+
+
+def error_of(step: Callable[[], object]) -> CufallError | None:
+    """What kept a step from being done, where there is more to do before it is raised; None if nothing did."""
+    try:
+        step()
+    except CufallError as error:
+        return error
+    return None
 
 
 def as_json(error: CufallError) -> dict[str, str]:

@@ -22,7 +22,7 @@ from .errors import CufallError, UsageError
 from .measured import Measured
 from .requirements import STATISTICS
 from .saying import Say
-from .served import gauge, latency, total
+from .served import COUNTERS, GAUGES, LATENCIES, gauge, latency, total
 from .sinks import Sink
 
 LEAST_S, MOST_S = 1.0, 600.0
@@ -47,7 +47,7 @@ def log_to(
     """
     if not isinstance(session, (BackgroundSession, Attachment)):
         raise UsageError(
-            "log_to takes what attach or attach_gpus give, or a BackgroundSession, which have threads of their own"
+            "log_to takes what attach or Session give, or a BackgroundSession, which have threads of their own"
         )
     if not LEAST_S <= every_s <= MOST_S:
         raise UsageError(f"every_s={every_s:g}: from {LEAST_S:g} to {MOST_S:g} seconds")
@@ -198,11 +198,11 @@ def of_gpus(summary: Summary, statistics: Sequence[str]) -> dict[str, float]:
 
 def of_server(k: int, intervals: Sequence[Interval]) -> dict[str, float]:
     """`cufall/server0/running`, of the times between these scrapes; without what the server does not say."""
-    values = {name: gauge(intervals, name) for name in ("running", "waiting", "cache_usage")}
-    for name in ("generation_tokens", "prompt_tokens"):
+    values = {name: gauge(intervals, name) for name in GAUGES}
+    for name in COUNTERS:
         if rate := total(intervals, name):
             values[f"{name}_per_s"] = rate.per_s
-    for name in ("ttft_s", "itl_s", "tpot_s"):
+    for name in LATENCIES:
         if found := latency(intervals, name):
             values[name] = found.mean_s
     return _known({f"cufall/server{k}/{name}": value for name, value in values.items()})

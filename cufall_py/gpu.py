@@ -65,10 +65,10 @@ class Gpu:
         """Take leave of the ring, whatever is in it."""
         if self._reader is not None:
             self._overwritten = self.overwritten
-            self._reader.close()
-            self._reader = None
             self._before, self._now = self.tally, Tally()
             self.away = True
+            reader, self._reader = self._reader, None  # first, for a signal may come while it is closed
+            reader.close()
 
     def read(self) -> list[Samples]:
         """What has come since the last time, in runs through which time goes forward; empty ones are a heartbeat."""

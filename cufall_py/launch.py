@@ -43,6 +43,7 @@ def launch(source: str) -> subprocess.Popen[bytes]:
             command(interpreter(source), "launch:sample", source),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # a buffer has a lock, which a forked child never gets if another thread held it
             start_new_session=True,  # a Ctrl-C is for the reader, which then ends sampling in order
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )

@@ -16,6 +16,8 @@ MOST_BUFFER_BYTES = 64 << 20
 LEAST_BUFFER_BYTES = 4 << 20
 LEAST_DECODE_NS = 5_000_000
 """No decode is made more often than this unless it was asked for."""
+SCRIPT = "script:"
+"""What the name of a source begins with whose GPUs are made up."""
 LATE_NS = 100_000_000
 """How long past its decode a frame waits for a GPU that has not come."""
 
@@ -34,6 +36,11 @@ class Plan:
     hw_buffer_mb: int = 0
     trigger: str = "time"
     sysclk_cycles: int = 1_000_000
+
+    @property
+    def scripted(self) -> bool:
+        """Whether its GPUs are made up, anew each time: nobody computes on them, and their UUIDs do not last."""
+        return self.source.startswith(SCRIPT)
 
     @property
     def sample_ns(self) -> int:

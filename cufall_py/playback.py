@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,9 +200,7 @@ class Playback:
     def __enter__(self) -> Playback:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _described(self) -> list[Opened]:

@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .attachment import Latest, Now
 from .engines.rates import Interval, Rates
 from .engines.reading import Reading
 from .engines.servers import Server
 from .errors import UsageError
+from .followed import Latest, Now
 from .frames import Frame
 from .pace import Pace
 from .plan import Plan
@@ -69,7 +69,7 @@ class PlayedAttachment:
         said = self._said[server]
         k = bisect_right(said, at_ns, key=lambda of: of[0].when.at_ns)
         if k == 0 or at_ns - said[k - 1][0].when.at_ns > STALE_NS:
-            return Now(self.servers[server], None, None)
+            return Now(self.servers[server])
         return Now(self.servers[server], *said[k - 1])
 
 

@@ -71,11 +71,11 @@ class Run:
         return BackgroundSession(plan, self.say, self.records)
 
     def _plan(self) -> Plan:
-        from .plan import Plan, checked, out_of_limits
+        from .plan import SCRIPT, Plan, checked, out_of_limits
         from .resolve import Wanted
 
         source = self._options["source"] or "auto"
-        if source not in SAMPLED and not source.startswith("script:"):
+        if source not in SAMPLED and not source.startswith(SCRIPT):
             raise UsageError(f"--cufall-source {source}: not {', '.join(SAMPLED)} or script:FILE")
         asked = self._options["sample-us"] or SAMPLE_US
         try:

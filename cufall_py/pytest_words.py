@@ -8,7 +8,8 @@ from dataclasses import replace
 from .judgements import MISSED, NOT_MEASURABLE, Judgement
 from .measured import NOT_SAMPLED, Measured
 from .requirements import Requirement
-from .views.summary import judged_value, percent
+from .shown import percent
+from .views.summary import judged_value
 
 LEAST_COVERAGE = 0.9
 """Of the time that a statistic is judged on, what must have been measured."""

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Protocol
 
 from .child import PASSED_ON, Child
-from .errors import CufallError
+from .errors import CufallError, error_of
 from .marks import Mark, MarksSocket, clear_stale
 from .outline import REGION_BEGIN, REGION_END
 from .saying import Say
@@ -164,9 +164,9 @@ class Recorder:
     def run(self) -> Outcome:
         """Record, close the source, wait for the command."""
         with self._marks():
-            failure = _error_of(self._record)
-        closing = _error_of(self._source.close)
-        failure = failure or closing or _error_of(self._source.check)
+            failure = error_of(self._record)
+        closing = error_of(self._source.close)
+        failure = failure or closing or error_of(self._source.check)
         if self._child and self._child.running:
             self._say(f"{failure or 'the recording is done'}; the command goes on")
         self._wait()
@@ -257,14 +257,6 @@ class Recorder:
         if failure:
             return Outcome(failure.exit_code, str(failure))
         return Outcome(0, self._child.ending() if self._child else "done")
-
-
-def _error_of(step: Callable[[], None]) -> CufallError | None:
-    try:
-        step()
-    except CufallError as error:
-        return error
-    return None
 
 
 class _Enough(Exception):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .arrow_file import END_MARK, NUMBERS, joined, numbers, valid
 from .errors import CufallError
 from .keep import Keep, from_json
-from .outline import Event as Event, Outline, Region, Times, outline
+from .outline import Event, Outline, Region, Times, outline
 from .plan import Plan
 from .recording import METADATA_KEY, NO_DEVICE, SCHEMA
 from .rotation import Turn
@@ -182,7 +182,8 @@ class Recording:
     def _rows_by_gpu(self, columns: Columns, begin: int, end: int) -> Iterator[tuple[int, NDArray[np.intp]]]:
         device = columns["device"][begin:end]
         order = np.argsort(device, kind="stable")
-        firsts, lasts = (np.searchsorted(device[order], self._ordinals, side).tolist() for side in ("left", "right"))
+        device = device[order]
+        firsts, lasts = (np.searchsorted(device, self._ordinals, side).tolist() for side in ("left", "right"))
         for gpu, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
             if first < last:
                 yield gpu, begin + order[first:last]

@@ -26,6 +26,12 @@ from .spans import Span
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FRAME_US = 100_000
+COUNTERS, GAUGES, LATENCIES = (
+    ("generation_tokens", "prompt_tokens"),
+    ("running", "waiting", "cache_usage"),
+    ("ttft_s", "itl_s", "tpot_s"),
+)
+"""The quantities of a server that documents, CSV and sinks have."""
 
 
 @dataclass(frozen=True)
@@ -157,12 +163,16 @@ def _is_on(log: Log, gpus: Collection[int]) -> bool:
 
 
 def _with_readings(log: Log, readings: Sequence[Reading]) -> Log:
-    """With what lies between them, and the role that the engine's labels tell, if nobody else told one."""
+    """With what lies between them, and the role."""
     rates = Rates()
     intervals = tuple(interval for said in readings if (interval := rates.add(said)))
-    labelled = frozenset.union(*(said.roles for said in readings)) & {*ROLES} if readings else frozenset()
-    role = log.role or (next(iter(labelled)) if len(labelled) == 1 else "")
-    return replace(log, intervals=intervals, readings=tuple(readings), role=role)
+    return replace(log, intervals=intervals, readings=tuple(readings), role=role_of(log.role, readings))
+
+
+def role_of(told: str, readings: Sequence[Reading]) -> str:
+    """Which of ROLES a server does alone: as somebody told, else as its labels do; empty if that is not known."""
+    labelled = {role for said in readings for role in said.roles} & {*ROLES}
+    return told or (labelled.pop() if len(labelled) == 1 else "")
 
 
 def frame_table(path: str | Path, plan: Plan | None = None, part: Part = Part()) -> tuple[FrameTable, list[Span]]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .errors import CufallError, InvalidMeasurement, UsageError
@@ -26,7 +25,7 @@ from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_s
 from .readings import Reading, Readings
 from .samples import Samples, Tally
 from .saying import Say
-from .self_cost import LEAST_SHARE_S, Cost as Cost  # also found here
+from .self_cost import LEAST_SHARE_S, Cost
 from .sources import Opened
 
 if TYPE_CHECKING:
@@ -258,9 +257,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check_open(self) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .errors import CufallError, InvalidMeasurement
+from .errors import CufallError, InvalidMeasurement, error_of
 from .fitting import with_metrics
 from .frames import Frame
 from .keep import parse
@@ -29,8 +28,6 @@ from .spans import FOREVER_NS, Span
 
 if TYPE_CHECKING:
     from .turn_recording import TurnRecording
-
-SCRIPT = "script:"
 
 
 @dataclass
@@ -188,9 +185,7 @@ class Turns:
     def __enter__(self) -> Turns:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _try_all(self, asked: float) -> list[list[Opened]]:
@@ -273,11 +268,7 @@ class Turns:
         """Close the session that is on, if any is, and keep what it came to. Raises why it could not be recorded."""
         if not self._running:
             return
-        failure = None
-        try:
-            self._close_session()  # where a signal comes between, it is on still, and is closed again
-        except CufallError as error:
-            failure = error
+        failure = error_of(self._close_session)  # where a signal comes between, it is on still, and is closed again
         self._running, had = False, self._had[self._at]
         had.cost = together([had.cost, self._session.cost()])
         if failure:
@@ -301,8 +292,8 @@ class Turns:
 
 
 def _of_these(plan: Plan, session: Session) -> Plan:
-    """The plan for the GPUs of this session, whatever their numbers. A script names its own anew each time."""
-    if plan.source.startswith(SCRIPT):
+    """The plan for the GPUs of this session, whatever their numbers."""
+    if plan.scripted:
         return plan
     return replace(plan, devices=",".join(gpu.device.uuid for gpu in session.gpus))
 

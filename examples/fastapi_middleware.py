@@ -25,7 +25,7 @@ import cufall_py
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     source = os.environ.get("CUFALL_SOURCE", "auto")
-    async with await asyncio.to_thread(cufall_py.attach_gpus, source=source) as app.state.gpus:
+    async with await asyncio.to_thread(cufall_py.Session, source=source) as app.state.gpus:
         yield
 
 

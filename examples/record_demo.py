@@ -10,8 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
-from cufall_py import Plan, Session, Wanted
+from cufall_py import Plan, Wanted
 from cufall_py.errors import UsageError
+from cufall_py.session import Session
 
 SECONDS = 5.2
 LOADS = Path(__file__).with_name("demo_loads.py")

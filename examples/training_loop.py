@@ -105,7 +105,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     asked, trained = arguments(), network()
-    with cufall_py.attach_gpus(source=asked.source, sample_us=1000, record=asked.record) as session:
+    with cufall_py.Session(source=asked.source, sample_us=1000, record=asked.record) as session:
         to = sink(asked.tracker)
         logging: AbstractContextManager[Any] = cufall_py.log_to(session, to) if to else nullcontext()
         with logging:

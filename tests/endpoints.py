@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import socket
 import ssl
 import threading
@@ -130,9 +131,16 @@ def _serve(connection: socket.socket, server: Server, tls: ssl.SSLContext | None
     try:
         with tls.wrap_socket(connection, server_side=True) if tls else connection as talking:
             request = b""
-            while b"\r\n\r\n" not in request and request[:1] != TLS and (piece := talking.recv(65536)):
+            while not _has_come(request) and (piece := talking.recv(65536)):
                 request += piece
             server.requests.append(request.decode("latin-1"))
             server.talk(talking, request.decode("latin-1"))
     except OSError:
         pass  # the client has gone, which is its right
+
+
+def _has_come(request: bytes) -> bool:
+    """With its body: a connection that is closed with something unread is reset, and the answer may be lost."""
+    head, ended, body = request.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: (\d+)", head)
+    return request[:1] == TLS or (bool(ended) and len(body) >= int(length[1] if length else 0))

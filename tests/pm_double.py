@@ -20,7 +20,8 @@ UNASKED = 77
 @dataclass
 class PlayedPm:
     """Counts 1000 of every counter each period from `T0` on; a test moves `now_ns` and sets what is wrong.
-    `decode_ms`: how long a decode takes.
+    `decode_ms`: how long a decode takes. `loses_its_place`: once it wrote over records that were not decoded, decodes
+    that follow find nothing until as many more are written.
 
     `known_names` None: every name. `absent_units`: prefixes refused at scheduling; `silent_units`: accepted, then
     silencing all. `refused`: configurations the chip has not. `errors`: call name to status.
@@ -37,6 +38,7 @@ class PlayedPm:
     buffer_samples: int = 1_000_000
     sysclk_mhz: int = 1000
     decode_ms: float = 0.0
+    loses_its_place: bool = False
     now_ns: int = T0
     calls: list[str] = field(default_factory=list)
     start_ns: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -80,7 +82,7 @@ class PlayedPm:
 
     def start(self) -> None:
         self._enter("start")
-        self.started, self._origin_ns, self._next = True, self.now_ns, 0
+        self.started, self._origin_ns, self._next, self._found_again = True, self.now_ns, 0, 0
 
     def decode(self) -> Decoded:
         """What CUPTI does: the first sample has no start; a full image leaves the next decodes without times."""
@@ -95,6 +97,11 @@ class PlayedPm:
                 self.overflowed = True
                 return Decoded(0, 0, 0, False, True)
             self._next = done - self.buffer_samples
+            self._found_again = self._next + self.buffer_samples * (2 if self.loses_its_place else 0)
+        elif done < self._found_again:
+            return Decoded(0, 0, 0, False, False)
+        else:
+            self._next = max(self._next, self._found_again - self.buffer_samples)
         count = min(done - self._next, len(self.values))
         full = count == len(self.values)
         self._write(count, full)

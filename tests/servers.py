@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cufall_py.analysis.phases import PHASES
-from cufall_py.engines.drive import Driven, Work, drive
+from cufall_py.engines.drive import Work, drive
+from cufall_py.engines.driven import Driven
 
 ROOT = Path(__file__).resolve().parent.parent
 Step = dict[str, float]

@@ -19,12 +19,12 @@ import pytest
 from cufall_py import Recording, attach
 from cufall_py.analysis.phases import PHASES
 from cufall_py.attaching import with_gpus
-from cufall_py.attachment import Now
 from cufall_py.cli.attach_view import figures
 from cufall_py.engines.page import read
 from cufall_py.engines.rates import Rates
-from cufall_py.engines.servers import Server, at, is_here, servers
+from cufall_py.engines.servers import Server, at, servers
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.followed import Now
 from cufall_py.plan import Plan
 from cufall_py.requirements import parse
 from cufall_py.served import Log, frame_table, logs, phase_shares
@@ -443,7 +443,7 @@ def test_a_process_that_is_not_there_is_told() -> None:
 
 
 def test_a_server_elsewhere_has_no_processes_here() -> None:
-    assert is_here("127.0.0.1") and is_here("localhost") and not is_here("192.0.2.1")
+    assert at("http://127.0.0.1:1").here and at("http://localhost:1").here
     assert at("http://192.0.2.1:8000") == Server("http://192.0.2.1:8000", here=False)
 
 

@@ -14,6 +14,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -23,6 +24,7 @@ from cufall_py import Recording
 from cufall_py.attachment import Attachment
 from cufall_py.engines.drive import Work, drive
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.launch import launch
 from cufall_py.scratch import PREFIX
 from cufall_py.served import served
 from tests.scripted import ROOT, environment, rings, script, soon
@@ -272,6 +274,38 @@ def test_a_forked_copy_leaves_it_alone(server: Running, tmp_path: Path) -> None:
             time.sleep(0.2)
         assert attached.summary("mine").samples > 100
     assert [*Recording(attached.path).regions()] == ["mine"]
+
+
+def test_a_forked_child_lets_go_of_the_sampling_whatever_another_thread_does_with_it(tmp_path: Path) -> None:
+    process, done = launch(script(tmp_path)), threading.Event()
+    assert process.stdin and process.stdout
+    os.set_blocking(process.stdout.fileno(), False)
+    stdin, stdout = process.stdin, process.stdout
+    reader = threading.Thread(target=lambda: [stdout.read() for _ in iter(done.is_set, True)])
+    reader.start()
+    try:
+        assert all(_closes_in_a_child(stdin, stdout) for _ in range(300))
+    finally:
+        done.set()
+        reader.join()
+        stdin.close()
+        stdout.close()
+        process.wait(10)
+
+
+def _closes_in_a_child(*pipes: IO[bytes]) -> bool:
+    if (child := os.fork()) == 0:
+        for pipe in pipes:
+            pipe.close()
+        os._exit(0)
+    until = time.monotonic() + 10
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return False
+        time.sleep(0.0005)
+    return True
 
 
 HOST = """

@@ -174,6 +174,17 @@ def test_the_newest_kept_lets_the_times_tell_the_loss() -> None:
     assert int(samples.start_ns[0] - before.end_ns[-1]) > 100 * MS
 
 
+def test_after_records_were_written_over_for_long_it_begins_anew() -> None:
+    """As after the process was stopped: once hardware wrote over what was being read, decodes can find nothing."""
+    pm = PlayedPm(buffer_samples=200, loses_its_place=True)
+    source, _ = opened(pm, plan=Plan(sample_us=1000, frame_us=10_000, decode_us=50_000, buffer_samples=400))
+    before, kept = read_after(source, pm, 10), read_after(source, pm, 500)
+    after = [read_after(source, pm, 50) for _ in range(3)]
+    assert (len(kept), source.tally.overflows) == (200, 1)
+    assert int(kept.start_ns[0] - before.end_ns[-1]) > 200 * MS
+    assert [len(samples) for samples in after] == [50, 51, 51]  # the first of a beginning has no start
+
+
 def test_the_oldest_kept_overflows_is_counted_and_goes_on() -> None:
     pm = PlayedPm(buffer_samples=50, refuses=("keep latest",))
     source, _ = opened(pm)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py import Plan, Session, Wanted
+from cufall_py import Plan, Wanted
+from cufall_py.session import Session
 from tests.scripted import ROOT, environment, script
 
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]

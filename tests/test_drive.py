@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py.engines.drive import MOST_LINE, Asked, Driven, DriveProblem, Work, drive, levels
+from cufall_py.engines.drive import MOST_LINE, DriveProblem, Work, drive, levels
+from cufall_py.engines.driven import Asked, Driven
 from cufall_py.views.driven import notes
 from tests.endpoints import Talk, serving as page_server
 from tests.servers import serving

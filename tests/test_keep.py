@@ -18,10 +18,10 @@ from hypothesis import given, settings, strategies as st
 from cufall_py.arrow_file import BATCH_ROWS
 from cufall_py.errors import UsageError
 from cufall_py.keep import Tier, parse, told
-from cufall_py.outline import Region
+from cufall_py.outline import Event, Region
 from cufall_py.plan import Plan
 from cufall_py.recording import RecordingWriter
-from cufall_py.recording_reader import Event, Recording
+from cufall_py.recording_reader import Recording
 from cufall_py.samples import Samples
 from cufall_py.sources import Opened
 from tests.helpers import EPOCH, MS, SECOND

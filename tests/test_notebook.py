@@ -28,7 +28,7 @@ METRICS = ("tensor", "sm", "gr", "dram", "issue", "fma", "alu", "launches")
 def session() -> Iterator[Attachment]:
     """Closed, with a region `some <b>` of both scripted GPUs."""
     source = f"script:{EXAMPLES}/two-gpus.json"
-    with cufall_py.attach_gpus(source=source, metrics=METRICS) as attached, attached.region("some <b>"):
+    with cufall_py.Session(source=source, metrics=METRICS) as attached, attached.region("some <b>"):
         time.sleep(1.6)
     yield attached
 
@@ -70,7 +70,7 @@ def test_statistics_and_verdicts_show_themselves(session: Attachment) -> None:
 
 def test_what_a_verdict_lacks_is_told(tmp_path: Path) -> None:
     source = script(tmp_path, pattern=[{"ms": 1000, "tensor": 0.05, "sm": 0.5, "gr": 0.9}])
-    with cufall_py.attach_gpus(source=source, metrics=("tensor", "sm", "gr")) as attached:
+    with cufall_py.Session(source=source, metrics=("tensor", "sm", "gr")) as attached:
         time.sleep(0.5)
         shown = attached.verdict()._repr_html_()
     assert shown.startswith("<b>unknown</b>; missing: ")

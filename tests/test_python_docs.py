@@ -14,7 +14,7 @@ import pytest
 import cufall_py
 import cufall_py.sinks
 from cufall_py import Plan, Recording
-from cufall_py.attaching import attach, attach_gpus
+from cufall_py.attaching import Session, attach
 from tests.scripted import ROOT, script
 from tests.servers import Running, serving
 from tests.test_sinks import Kept
@@ -42,8 +42,8 @@ def names(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> d
         time.sleep(1.5)
 
     monkeypatch.setitem(vars(cufall_py), "attach", lambda _: attach(server.url, source=source, sample_us=1000))
-    gpus = lambda **more: attach_gpus(source=source, sample_us=1000, **more)  # noqa: E731
-    monkeypatch.setitem(vars(cufall_py), "attach_gpus", gpus)
+    gpus = lambda **more: Session(source=source, sample_us=1000, **more)  # noqa: E731
+    monkeypatch.setitem(vars(cufall_py), "Session", gpus)
     monkeypatch.setitem(vars(cufall_py), "Plan", lambda **more: Plan(source=source, **{"sample_us": 1000, **more}))
     return {"run_warm_up": work, "run_benchmark": work, "train_step": lambda: time.sleep(0.1)}
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cufall_py import Plan, Samples, Session, Wanted
+from cufall_py import Plan, Samples, Wanted
 from cufall_py.errors import CufallError
 from cufall_py.readings import Readings
 from cufall_py.recording_reader import Recording
+from cufall_py.session import Session
 from tests.scripted import fault, script
 from tests.test_readings import PlayedNvml
 

@@ -23,10 +23,10 @@ from hypothesis import given, settings, strategies as st
 from cufall_py.arrow_file import BATCH_ROWS, END_MARK
 from cufall_py.errors import CufallError
 from cufall_py.metrics import MetricSet
-from cufall_py.outline import Region, regions
+from cufall_py.outline import Event, Region, regions
 from cufall_py.plan import Plan
 from cufall_py.recording import METADATA_KEY, NO_DEVICE, SCHEMA, RecordingWriter
-from cufall_py.recording_reader import Event, Recording, Rows
+from cufall_py.recording_reader import Recording, Rows
 from cufall_py.resolve import Wanted
 from cufall_py.samples import Samples
 from cufall_py.sources import Opened

@@ -21,10 +21,12 @@ from hypothesis import given, settings, strategies as st
 
 from cufall_py import ring as ring_module
 from cufall_py.errors import CountersOwned, SourceError
+from cufall_py.gpu import Gpu
 from cufall_py.ring import Batch, RingReader, RingWriter, slot_capacity
 from cufall_py.ring_file import clear_stale, directory_choices, owner_of
 from cufall_py.samples import Even, Samples, Tally
-from tests.helpers import EPOCH, joined
+from cufall_py.sources import Opened
+from tests.helpers import EPOCH, gpu, joined, tensor_set
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 SLOT, HEAD = 16384, 65536
@@ -501,3 +503,22 @@ def test_without_an_asked_directory_shared_memory_comes_first(monkeypatch: pytes
 
 def test_the_layout_is_fixed() -> None:
     assert (ring_module.SLOTS_AT, ring_module.SLOT_BYTES, ring_module.DEFAULT_BYTES) == (HEAD, SLOT, 16 << 20)
+
+
+class Interrupted(RingReader):
+    """A signal comes once it is closed, before that is noted anywhere."""
+
+    def close(self) -> None:
+        super().close()
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_leaving_a_ring_leaves_it_left() -> None:
+    with rings(readers=0) as (writer, _):
+        writer.write(numbered(1), Tally())
+        followed = Gpu(gpu(0))
+        followed.attach(Interrupted(writer.path), Opened(gpu(0), tensor_set(), 1000, "time", "script"))
+        with pytest.raises(KeyboardInterrupt):
+            followed.detach()
+        followed.detach()  # as whoever ends it all does
+        assert [len(samples) for samples in followed.read()] == [3] and not followed.live

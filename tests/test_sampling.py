@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cufall_py import Frame, Plan, Session, Wanted
+from cufall_py import Frame, Plan, Wanted
 from cufall_py.errors import (
     CountersDenied,
     CountersOwned,
@@ -32,6 +32,7 @@ from cufall_py.errors import (
     UsageError,
 )
 from cufall_py.samples import Samples
+from cufall_py.session import Session
 from tests.scripted import ROOT, cufall, environment, fault, rings, script, soon, start, workers
 
 FAST = {"frame_us": 50_000, "decode_us": 50_000}
@@ -357,7 +358,7 @@ def test_rounds_of_killing_and_starting(tmp_path: Path, ring_dir: Path) -> None:
 def test_a_forked_child_holds_nothing(tmp_path: Path, ring_dir: Path) -> None:
     """It neither keeps the sampling running after its parent nor ends it before."""
     code = (
-        "import os, sys, time, warnings; from cufall_py import Plan, Session\n"
+        "import os, sys, time, warnings; from cufall_py import Plan; from cufall_py.session import Session\n"
         f"running = Session(Plan(source={script(tmp_path)!r}, frame_us=20000, decode_us=20000))\n"
         "next(running.frames())\n"
         "if os.fork() == 0:\n"

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py import Plan, Session
+from cufall_py import Plan
 from cufall_py.engines.fetch import MOST_BYTES, EndpointProblem, endpoint, public
 from cufall_py.engines.page import NoMetrics
 from cufall_py.engines.scraper import Scraper, scrape
 from cufall_py.errors import UsageError
+from cufall_py.session import Session
 from tests import pages
 from tests.endpoints import Talk, answer, begins_then_drips, chunked, drips, packed, resets, sends, serving, stalls
 from tests.helpers import lacking

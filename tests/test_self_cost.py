@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py import Plan, Session
+from cufall_py import Plan
 from cufall_py.samples import Samples, Tally
 from cufall_py.self_cost import Cost
+from cufall_py.session import Session
 from tests.scripted import cufall, fault, script
 
 LINE = re.compile(

@@ -21,8 +21,9 @@ import numpy as np
 import pytest
 
 import cufall_py
-from cufall_py import BackgroundSession, Plan, Recording, Session, feeding, log_to
+from cufall_py import BackgroundSession, Plan, Recording, feeding, log_to
 from cufall_py.errors import CufallError, UsageError
+from cufall_py.session import Session
 from cufall_py.sinks import MlflowSink, TensorBoardSink, WandbSink
 from tests.helpers import lacking
 from tests.scripted import ROOT, environment, fault, script, soon

@@ -15,8 +15,9 @@ from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.recent import Recent
 from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.metrics import TIME, Metric
+from cufall_py.shown import share_text
 from cufall_py.views.styled import plain
-from cufall_py.views.verdict import advices, cells, row, share_text
+from cufall_py.views.verdict import advices, cells, row
 from cufall_py.views.verdict_screen import Scene, screen, stripe
 from tests.recordings import working
 from tests.scripted import command, cufall, script

@@ -24,8 +24,9 @@ def rounded(values: Floats, relative: bool) -> Indices:
     if relative:
         bits = values.astype(np.float32).view(np.int32).astype(np.int64)
         return (np.maximum(bits, 0) + (1 << (_SHIFT - 1))) >> _SHIFT
-    steps: Indices = np.minimum(np.rint(values * (1 / RESOLUTION)), MOST).astype(np.int64)
-    return steps
+    steps = values * (1 / RESOLUTION)
+    np.rint(steps, out=steps)
+    return np.minimum(steps, MOST, out=steps).astype(np.int64)
 
 
 def centres(indices: Indices, relative: bool) -> Floats:
@@ -62,6 +63,15 @@ class Bins:
         self._reach(other.first, other.first + len(other.weights))
         at = other.first - self.first
         self.weights[at : at + len(other.weights)] += other.weights
+
+    def before(self, index: int) -> float:
+        """The weight in all bins before this one."""
+        return float(self.weights[: max(index - self.first, 0)].sum())
+
+    def within(self, index: int) -> float:
+        """The weight in this bin."""
+        at = index - self.first
+        return float(self.weights[at]) if 0 <= at < len(self.weights) else 0.0
 
     def _reach(self, first: int, end: int) -> None:
         before, after = max(self.first - first, 0), max(end - self.first - len(self.weights), 0)

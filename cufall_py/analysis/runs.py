@@ -32,11 +32,10 @@ class Runs:
         first, last = int(start_ns[0]), int(end_ns[-1])
         if not held.any():
             return Runs(first, last, first, last)
-        joins = held[1:] & held[:-1] & (start_ns[1:] - end_ns[:-1] <= slack_ns)
-        begins, ends = held.copy(), held.copy()
-        begins[1:] &= ~joins
-        ends[:-1] &= ~joins
-        starts, stops = start_ns[begins], end_ns[ends]
+        cuts = np.flatnonzero((held[1:] != held[:-1]) | (start_ns[1:] - end_ns[:-1] > slack_ns)) + 1
+        begins, ends = np.append(0, cuts), np.append(cuts, len(held)) - 1
+        runs = held[begins]
+        starts, stops = start_ns[begins[runs]], end_ns[ends[runs]]
         head_end_ns = int(stops[0]) if held[0] else first
         tail_start_ns = int(starts[-1]) if held[-1] else last
         return Runs(first, last, head_end_ns, tail_start_ns, int((stops - starts).max()))

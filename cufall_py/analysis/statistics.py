@@ -159,6 +159,7 @@ def _statistics(metric: Metric, of: MetricTally, mean: float, wanted_ns: float) 
     if not of.samples:
         return Statistics(metric.label, metric.plain, 0, coverage, float(mean))
     percentiles = np.clip(of.bins.quantiles(PERCENTS / 100, not metric.bounded), of.minimum, of.maximum)
+    idle_ns, below_1_ns, below_10_ns, up_to_90_ns = of.lower_ns(not metric.bounded)
     whole_ns = 0.0 if metric.plain else of.whole_ns  # a plain quotient is no share of anything
     return Statistics(
         metric.label,
@@ -170,10 +171,10 @@ def _statistics(metric: Metric, of: MetricTally, mean: float, wanted_ns: float) 
         minimum=of.minimum,
         maximum=of.maximum,
         percentiles=tuple(percentiles.tolist()),
-        idle_share=_share(of.idle_ns, whole_ns),
-        below_1=_share(of.below_1_ns, whole_ns),
-        below_10=_share(of.below_10_ns, whole_ns),
-        above_90=_share(of.above_90_ns, whole_ns),
+        idle_share=_share(idle_ns, whole_ns),
+        below_1=_share(below_1_ns, whole_ns),
+        below_10=_share(below_10_ns, whole_ns),
+        above_90=_share(of.whole_ns - up_to_90_ns, whole_ns),
         longest_idle_s=math.nan if metric.plain else of.runs.longest_ns / 1e9,
     )
 

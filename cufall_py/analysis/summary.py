@@ -174,17 +174,19 @@ class Summarizer:
         self._spans = union([*self._spans, *pieces(samples.start_ns, samples.end_ns)], LONGEST_HOLE_NS)
         slack_ns, metrics = int(period_ns) // 2, self._subjects[gpu].metrics
         self._lengths += _octaves(length_ns)
-        inside_ns = [windows.overlap_ns(samples.start_ns, samples.end_ns) for windows in self._windows.values()]
-        for rows in _alike([inside == length_ns for inside in inside_ns]):
+        first_ns, last_ns = int(samples.start_ns[0]), int(samples.end_ns[-1])
+        touched = {name: windows for name, windows in self._windows.items() if windows.touch(first_ns, last_ns)}
+        inside_ns = [windows.overlap_ns(samples.start_ns, samples.end_ns) for windows in touched.values()]
+        for rows in _alike([inside == length_ns for inside in inside_ns], len(samples)):
             of_all: Tally | None = None
-            for into, inside in zip(self._tallies[gpu].values(), (inside[rows] for inside in inside_ns), strict=True):
+            for name, inside in zip(touched, (inside[rows] for inside in inside_ns), strict=True):
                 if (inside == length_ns[rows]).all():
                     of_all = found = of_all or tally(metrics, stretch[rows], inside, slack_ns)
                 elif (within := inside > 0).any():
                     found = tally(metrics, stretch[rows][within], inside[within], slack_ns)
                 else:
                     continue
-                into.add(found, slack_ns)
+                self._tallies[gpu][name].add(found, slack_ns)
 
     def _taken(self, gpu: int) -> Stretch | None:
         """What waits of a GPU, without what begins before others ended."""
@@ -192,7 +194,7 @@ class Summarizer:
         if not held.count:
             return None
         samples = Samples.join(part[0] for part in held.parts)
-        sm_mhz, power_w = (np.concatenate([part[k] for part in held.parts]) for k in (1, 2))
+        sm_mhz, power_w = _joined([part[1] for part in held.parts]), _joined([part[2] for part in held.parts])
         held.parts, held.count = [], 0
         throttled_ns = self._throttled[gpu].overlap_ns(samples.start_ns, samples.end_ns)
         ahead = forward(samples.start_ns, samples.end_ns, held.newest_ns)
@@ -230,13 +232,17 @@ class Summarizer:
         return list(zip(begins, ends, strict=True))
 
 
-def _alike(whole: Sequence[NDArray[np.bool_]]) -> list[slice]:
-    """Rows (of n) cut where the windows change that they lie in wholly, (n,) for each window; if seldom, else not at
-    all: what lies in several windows is summed up once, but pieces have a cost of their own."""
+def _joined(parts: Sequence[Floats]) -> Floats:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _alike(whole: Sequence[NDArray[np.bool_]], rows: int) -> list[slice]:
+    """Rows cut where the windows change that they lie in wholly, (rows,) for each window; if seldom, else not at all:
+    what lies in several windows is summed up once, but pieces have a cost of their own."""
     cuts = sorted({int(at) + 1 for of_window in whole for at in np.flatnonzero(of_window[1:] != of_window[:-1])})
     if len(cuts) > MOST_CUTS:
         return [slice(None)]
-    return [slice(a, b) for a, b in pairwise([0, *cuts, len(whole[0])])]
+    return [slice(a, b) for a, b in pairwise([0, *cuts, rows])]
 
 
 def _octaves(length_ns: Ints) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,15 @@ from numpy.typing import NDArray
 from cufall_py.metrics import Metric, MetricSet
 from cufall_py.samples import Samples
 
-from .bins import Bins, rounded
+from .bins import Bins, Indices, rounded
 from .runs import Runs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 IDLE, LITTLE, LOW, HIGH = 0.001, 0.01, 0.1, 0.9
 """A value below the first is idle; the shares of time below the next two and above the last are told."""
+EDGES = ((IDLE, np.less), (LITTLE, np.less), (LOW, np.less), (HIGH, np.less_equal))
+"""Each with what is on its lower side."""
 
 
 @dataclass
@@ -25,8 +28,9 @@ class MetricTally:
     """Of one metric, over the samples that have a value of it.
 
     `totals` (counters + 1,): each counter's sum, time last, a sample that lies within in part by its share. All else
-    is over the `samples` that lie within wholly, which take `whole_ns`: `weighted`, the sum of value x nanoseconds, and
-    `idle_ns`, `below_1_ns`, `below_10_ns`, `above_90_ns`.
+    is over the `samples` that lie within wholly, which take `whole_ns`: `weighted`, the sum of value x nanoseconds;
+    `bins` of their values; and as bins are coarse, `in_bin_ns`: of each of EDGES, the time on its lower side of what is
+    in its own bin.
     """
 
     totals: Floats
@@ -35,10 +39,7 @@ class MetricTally:
     weighted: float = 0.0
     minimum: float = np.inf
     maximum: float = -np.inf
-    idle_ns: float = 0.0
-    below_1_ns: float = 0.0
-    below_10_ns: float = 0.0
-    above_90_ns: float = 0.0
+    in_bin_ns: Floats = field(default_factory=lambda: np.zeros(len(EDGES)))
     bins: Bins = field(default_factory=Bins)
     runs: Runs = field(default_factory=Runs)
 
@@ -56,8 +57,13 @@ class MetricTally:
         self.minimum = float(np.fmin.reduce(least, initial=self.minimum))
         self.maximum = float(np.fmax.reduce(most, initial=self.maximum))
 
+    def lower_ns(self, relative: bool) -> list[float]:
+        """The time on the lower side of each of EDGES; `relative`: as the bins are (bins.py)."""
+        before = [self.bins.before(at) for at in _edge_bins(relative)]
+        return [whole + part for whole, part in zip(before, self.in_bin_ns.tolist(), strict=True)]
 
-SUMMED = ("samples", "whole_ns", "weighted", "idle_ns", "below_1_ns", "below_10_ns", "above_90_ns")
+
+SUMMED = ("samples", "whole_ns", "weighted", "in_bin_ns")
 
 
 @dataclass
@@ -117,12 +123,13 @@ def tally(metrics: MetricSet, stretch: Stretch, inside_ns: Ints, slack_ns: int) 
         amounts, throttled_ns = [column * share for column in columns], throttled_ns * share
     sums = np.array([column.sum() for column in amounts])
     weights = inside_ns.astype(np.float64)
+    all_whole, all_sums = whole.all(), np.isfinite(sums).all()
     of_metrics = []
     for k, values in enumerate(metrics.column_ratios(columns)):
         known = np.isfinite(values)
         every = known.all()
-        totals = sums if every and np.isfinite(sums).all() else _totals(amounts, known, metrics.columns_of(k))
-        rows = slice(None) if every and whole.all() else whole & known
+        totals = sums if every and all_sums else _totals(amounts, known, metrics.columns_of(k))
+        rows = slice(None) if every and all_whole else whole & known
         found = _metric_tally(metrics.metrics[k], totals, samples, values, weights, rows, slack_ns)
         if samples.minimum is not None and samples.maximum is not None:
             found.widen(samples.minimum[rows, k], samples.maximum[rows, k])
@@ -157,7 +164,9 @@ def _metric_tally(
     values, weights = values[rows], weights[rows]
     if not len(values):
         return MetricTally(totals)
-    idle = values < IDLE
+    relative = not metric.bounded
+    indices = rounded(values, relative)
+    bins = Bins.of(indices, weights)
     return MetricTally(
         totals,
         len(values),
@@ -165,18 +174,32 @@ def _metric_tally(
         float((values * weights).sum()),
         float(values.min()),
         float(values.max()),
-        # a product is faster than a sum with where=, and than the product of vectors, for which BLAS wakes its threads
-        float((weights * idle).sum()),
-        float((weights * (values < LITTLE)).sum()),
-        float((weights * (values < LOW)).sum()),
-        float((weights * (values > HIGH)).sum()),
-        Bins.of(rounded(values, not metric.bounded), weights),
-        Runs.of(samples.start_ns[rows], samples.end_ns[rows], idle, slack_ns),
+        _in_bins(values, weights, indices, bins, relative),
+        bins,
+        Runs.of(samples.start_ns[rows], samples.end_ns[rows], values < IDLE, slack_ns),
     )
 
 
+def _in_bins(values: Floats, weights: Floats, indices: Indices, bins: Bins, relative: bool) -> Floats:
+    """`in_bin_ns` of a MetricTally. Few values are in the bin of an edge, so that few are compared."""
+    out = np.zeros(len(EDGES))
+    for k, ((edge, is_lower), at) in enumerate(zip(EDGES, _edge_bins(relative), strict=True)):
+        if bins.within(at):
+            near = np.flatnonzero(indices == at)
+            out[k] = weights[near][is_lower(values[near], edge)].sum()
+    return out
+
+
+@cache
+def _edge_bins(relative: bool) -> list[int]:
+    """The bin that each of EDGES is in."""
+    found: list[int] = rounded(np.array([edge for edge, _ in EDGES]), relative).tolist()
+    return found
+
+
 def _weighed(readings: Floats, weights: Floats) -> Floats:
-    known = ~np.isnan(readings)
-    if not known.all():
-        readings, weights = readings[known], weights[known]
-    return np.array([float((readings * weights).sum()), float(weights.sum())])
+    amount = (readings * weights).sum()
+    if np.isnan(amount):  # one of them is not known
+        known = ~np.isnan(readings)
+        amount, weights = (readings[known] * weights[known]).sum(), weights[known]
+    return np.array([amount, weights.sum()])

@@ -65,7 +65,9 @@ def frame_totals(samples: Samples, metrics: MetricSet, frame_ns: int) -> FrameTo
     laid = Laid.of(samples, frame_ns)
     columns = metrics.columns(samples.values, samples.end_ns - samples.start_ns)
     sums, later = laid.sums([*columns, _gaps(samples, columns, metrics)])
-    numbers = _apart(np.sort(np.concatenate([laid.numbers, laid.numbers[laid.reaching] + 1])))
+    after = laid.numbers[laid.reaching] + 1
+    none_begins = after != np.append(laid.numbers[1:], -1)[laid.reaching]
+    numbers = np.sort(np.append(laid.numbers, after[none_begins]))
     into = np.searchsorted(numbers, laid.numbers)
     before = into[laid.reaching]
     totals = np.zeros((len(numbers), sums.shape[1]))
@@ -93,11 +95,6 @@ def _gaps(samples: Samples, columns: Sequence[Floats], metrics: MetricSet) -> Fl
     if samples.minimum is not None:
         gaps[~idle & (samples.minimum[:, at] < IDLE_SAMPLE)] = np.nan
     return gaps
-
-
-def _apart(numbers: Ints) -> Ints:
-    """Each of numbers in order once."""
-    return numbers[np.flatnonzero(np.diff(numbers, prepend=-1))]
 
 
 def _measured(samples: Samples) -> Samples:

@@ -72,6 +72,8 @@ class ScopeVerdicts:
         length_ns = samples.end_ns - samples.start_ns
         of_all: FrameTotals | None = None
         for name, windows in self._windows.items():
+            if not windows.touch(int(samples.start_ns[0]), int(samples.end_ns[-1])):
+                continue
             whole = windows.overlap_ns(samples.start_ns, samples.end_ns) == length_ns
             if whole.all():
                 of_all = of_all or frame_totals(samples, self._sets[gpu], self._judging.frame_ns)

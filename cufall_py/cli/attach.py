@@ -9,17 +9,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from cufall_py.errors import CufallError, UsageError
+from cufall_py.errors import CufallError, UsageError, error_of
 
-from . import Ended, Verb, end_in_order, say
+from . import Ended, Verb, end_in_order, gate, say
 from .attach_load import OPTIONS as LOAD, Load, bad_number, loads_from
 from .attach_output import end_by, judge, write
 from .attach_view import Shown, csv_sink, view_of
+from .csv_file import open_csv
+from .duration import bad_duration, duration_from
 from .judging import OPTIONS as JUDGING, requirements_from, result_to
-from .live import LONGEST_S, bad_duration, open_csv
-from .options import SAMPLING, number, option, plan_from, with_defaults, with_options
+from .options import SAMPLING, is_default, number, option, plan_from, with_defaults, with_options
 from .places import RESULT, check_places, writable
 from .playing import recording_of
 from .screen import Aside, Quit
@@ -133,9 +133,9 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         return
     _check(urls, options, requirements)
     loads = loads_from(options)
-    devices = "" if _is_default("devices") else options["devices"]
+    devices = "" if is_default("devices") else options["devices"]
     plan = plan_from({**options, "devices": "all"})
-    duration_s = _duration(options, plan)
+    duration_s = duration_from(options, plan)
     with ExitStack() as stack:
         file, aside = open_csv(options["csv_path"], "", stack), Aside()
         attachment = stack.enter_context(_attached(urls, devices, plan, groups, options, aside))
@@ -150,17 +150,13 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
         end = _follow(attachment, duration_s, shown, sinks, load)
         duration.end()
         driven = load.stop() if load else []
-        closed = _closed(attachment)
+        closed = error_of(attachment.close)
         failure = (load.failure if load else None) or closed
         for line in attachment.lines():
             say(line)
         judgements = judge(attachment, requirements, told, options)
         silent = write(attachment, driven, judgements, options)
     end_by(end, failure, judgements, silent)
-
-
-def _is_default(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
 
 
 def _check(urls: Sequence[str], options: dict[str, Any], requirements: Sequence[Requirement]) -> None:
@@ -175,12 +171,7 @@ def _check(urls: Sequence[str], options: dict[str, Any], requirements: Sequence[
         raise UsageError(f"--record {options['record']}: is there already; --force writes over it")
     places = {flag: options[flag[2:]] for flag in ("--record", "--svg") if options[flag[2:]]}
     check_places(places, {options["result"]: RESULT, options["csv_path"].removeprefix("-"): "is where --csv goes"})
-    for requirement in requirements:
-        if requirement.metric and requirement.metric != "verdict" and requirement.metric not in options["metrics"]:
-            from cufall_py.requirements import pointed
-
-            told = f"{requirement.metric} is not sampled; --metric names it and the others"
-            raise pointed(requirement.text, 0, f"{told} ({', '.join(options['metrics'])})")
+    gate.check_sampled(requirements, options["metrics"])
 
 
 def _check_judged(requirements: Sequence[Requirement], groups: Groups, attachment: Attachment) -> None:
@@ -196,16 +187,6 @@ def _check_judged(requirements: Sequence[Requirement], groups: Groups, attachmen
         check_gpus(requirement, ordinals, metrics)
         if requirement.of_server or requirement.role:
             check_servers(requirement, there, there)
-
-
-def _duration(options: dict[str, Any], plan: Plan) -> float:
-    from cufall_py.plan import whole_frames
-
-    duration_s: float = options["duration_sec"]
-    if not 0 <= duration_s <= LONGEST_S:
-        raise UsageError(bad_duration(duration_s))
-    whole_frames(duration_s, plan)
-    return duration_s
 
 
 def _roles(words: Sequence[str]) -> Mapping[str, str]:
@@ -286,11 +267,3 @@ def _loop(
         if load and load.over():
             return
         time.sleep(TICK_S)
-
-
-def _closed(attachment: Attachment) -> CufallError | None:
-    try:
-        attachment.close()
-    except CufallError as error:
-        return error
-    return None

@@ -13,7 +13,8 @@ from .options import number, option
 
 if TYPE_CHECKING:
     from cufall_py.attachment import Attachment
-    from cufall_py.engines.drive import Driven, Work
+    from cufall_py.engines.drive import Work
+    from cufall_py.engines.driven import Driven
 
 SETTLE_S = 1.5
 """After a load so long is waited, so that a scrape of its end comes."""

@@ -16,7 +16,7 @@ from .judging import End, meaning_of, verdict
 from .places import write_text
 
 if TYPE_CHECKING:
-    from cufall_py.engines.drive import Driven
+    from cufall_py.engines.driven import Driven
     from cufall_py.judgements import Judgement
     from cufall_py.requirements import Requirement
     from cufall_py.served import Served

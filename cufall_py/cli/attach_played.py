@@ -8,16 +8,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-from click.core import ParameterSource
-
 from cufall_py.errors import UsageError
 
 from . import Ended, end_in_order, say
 from .attach_output import end_by, judge, write
 from .attach_view import csv_sink, view_of
-from .live import open_csv
-from .options import plan_from
+from .csv_file import open_csv
+from .options import is_default, is_typed, plan_from
 from .places import RESULT, check_places
 from .playing import recording_of
 from .screen import Aside, Quit
@@ -54,9 +51,8 @@ def play(requirements: Sequence[Requirement], options: dict[str, Any], told: dic
 
 
 def _check(path: str, options: dict[str, Any]) -> None:
-    given = click.get_current_context().get_parameter_source
     for name, flag in (OF_SERVERS | OF_LENGTH).items():
-        if given(name) is ParameterSource.COMMANDLINE and options.get(name, True):
+        if is_typed(name) and options.get(name, True):
             why = "its servers are in it" if name in OF_SERVERS else "cufall record copies a part of one"
             raise UsageError(f"{flag}: --source {path} is a recording, and {why}")
     if options["as_json"] and options["csv_path"] == "-":
@@ -73,13 +69,9 @@ def _played(path: str, options: dict[str, Any], aside: Aside) -> PlayedAttachmen
 
     drawn = sys.stdout.isatty() and not options["csv_path"] and not options["as_json"]
     plan = plan_from(dict(options))
-    if _is_default("metrics") and not options["metric_set"]:
+    if is_default("metrics") and not options["metric_set"]:
         plan = replace(plan, wanted=Recording(path).plan.wanted)
     return PlayedAttachment(path, plan, aside, 1.0 if drawn else AS_FAST_AS_IT_GOES)
-
-
-def _is_default(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
 
 
 def _follow(

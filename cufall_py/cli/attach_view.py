@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from . import STDOUT, writing
 from .charset import takes
+from .csv_file import csv_writer, place_of
 from .options import in_colour
 from .screen import Aside, Quit, Screen, full_screen, why_no_screen
 
 if TYPE_CHECKING:
-    from cufall_py.attachment import Latest, Now
     from cufall_py.engines.servers import Server
+    from cufall_py.followed import Latest, Now
     from cufall_py.frames import Frame
     from cufall_py.sources import Opened
     from cufall_py.views.served_screen import Block
@@ -133,10 +133,9 @@ class AttachScreen:
 
 def _title(now: Now) -> str:
     """Which server, and what it does alone, if somebody or its labels say so."""
-    from cufall_py.requirements import ROLES
+    from cufall_py.served import role_of
 
-    told = now.reading.roles & {*ROLES} if now.reading else frozenset[str]()
-    role = now.server.role or (next(iter(told)) if len(told) == 1 else "")
+    role = role_of(now.server.role, [now.reading] if now.reading else [])
     return now.server.url + (f" ({role})" if role else "")
 
 
@@ -155,13 +154,8 @@ def _gpus(attachment: Attached, server: int, frame: Frame | None) -> tuple[list[
 
 def csv_sink(attachment: Attached, file: TextIO, path: str) -> Callable[[Frame], None]:
     """Rows of each frame, and of each server where it has said something new."""
-    from cufall_py.export.csv import CsvWriter
-
-    place = STDOUT if path == "-" else path
-    with writing(place):
-        if file is not sys.stdout and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.truncate(0)
-        writer = CsvWriter(file, attachment.opened)
+    place = place_of(path)
+    writer = csv_writer(file, place, attachment.opened)
     last_ns = [0] * len(attachment.servers)
 
     def write(frame: Frame) -> None:
@@ -180,16 +174,18 @@ def csv_sink(attachment: Attached, file: TextIO, path: str) -> Callable[[Frame],
 def figures(now: Now) -> Iterator[tuple[str, float, str]]:
     """Name, value and the metric that it is by, of what a server did between its last two scrapes: a gauge as it stood
     at the first of them, from when on the row counts."""
+    from cufall_py.served import COUNTERS, GAUGES, LATENCIES
+
     interval = now.interval
     if not interval:
         return
-    for name in ("running", "waiting", "cache_usage"):
+    for name in GAUGES:
         if name in interval.gauges:
             yield name, interval.gauges[name][0], interval.names[name]
-    for quantity in ("generation_tokens", "prompt_tokens"):
+    for quantity in COUNTERS:
         if rate := interval.per_s(quantity):
             yield f"{quantity}_per_s", rate.per_s, rate.name
-    for quantity in ("ttft_s", "itl_s", "tpot_s"):
+    for quantity in LATENCIES:
         if found := interval.latencies.get(quantity):
             yield quantity, found.mean_s, found.name
     if (kept := interval.acceptance) is not None:

@@ -33,16 +33,17 @@ def check_asked(requirements: Sequence[Requirement], options: dict[str, Any]) ->
     if requirements and os.path.exists(output) and not os.path.isfile(output):
         raise UsageError(f"-o {output}: is no file, and what is required is judged of the file")
     if not recording_of(options["source"]):
-        for requirement in requirements:
-            _check_sampled(requirement, options["metrics"])
+        check_sampled(requirements, options["metrics"])
 
 
-def _check_sampled(requirement: Requirement, metrics: Sequence[str]) -> None:
+def check_sampled(requirements: Sequence[Requirement], metrics: Sequence[str]) -> None:
+    """Raises UsageError for the first that is of a metric which is not among these."""
     from cufall_py.requirements import metrics_in, pointed
 
-    if not set(metrics_in([requirement])) <= set(metrics):
-        told = f"{requirement.metric} is not sampled; --metric names it and the others ({', '.join(metrics)})"
-        raise pointed(requirement.text, 0, told)
+    for requirement in requirements:
+        if not set(metrics_in([requirement])) <= set(metrics):
+            told = f"{requirement.metric} is not sampled; --metric names it and the others ({', '.join(metrics)})"
+            raise pointed(requirement.text, 0, told)
 
 
 def check_recordable(requirements: Sequence[Requirement], source: Session | Turns | Playback) -> None:

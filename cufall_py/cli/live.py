@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -11,19 +10,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.saying import Say
 
-from . import STDOUT, Ended, Verb, end_in_order, say, writing
+from . import Ended, Verb, end_in_order, say, writing
 from .charset import takes
-from .options import SAMPLING, in_colour, number, option, plan_from, with_options
-from .playing import OPTIONS as PLAYING, FrameSource, is_read, playback, source_of
+from .csv_file import csv_writer, open_csv, place_of
+from .duration import bad_duration, duration_from
+from .options import SAMPLING, in_colour, is_default, number, option, plan_from, with_options
+from .playing import OPTIONS as PLAYING, FrameSource, playback, source_of
 from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
 from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from, length_from
-from .waterfall import LEAST_WIDTH, MOST_WIDTH, bad_width, rows
+from .waterfall import bad_width, check_width, rows
 
 if TYPE_CHECKING:
     import subprocess
@@ -36,13 +36,8 @@ if TYPE_CHECKING:
     from .verdict_view import Groups, VerdictScreen
 
 VERDICT_LINES = "verdict lines"
-LONGEST_S = 1e9
 SAMPLED = ("source", "rotate")
 """Options that verbs do without which play a recording that they are told otherwise."""
-
-
-def bad_duration(value: object) -> str:
-    return f"--duration-sec {value}: must be a number from 0 to {LONGEST_S:g}"
 
 
 @click.command(cls=Verb)
@@ -96,7 +91,9 @@ def watch(options: dict[str, Any]) -> None:
     with ExitStack() as stack:
         begin = _source(options, stack)
         plan, judging = _plan(options), judging_from(options)
-        duration_s, groups = _checked(options, plan), _groups(options)
+        duration_s = duration_from(options, plan)
+        check_width(options["width"])
+        groups = _groups(options)
         file = open_csv(options["csv_path"], named, stack)
         view, aside = _view(options, file), Aside()
         source = stack.enter_context(begin(plan, aside))
@@ -164,7 +161,7 @@ def _plan(options: dict[str, Any]) -> Plan:
     from cufall_py.plan import checked
     from cufall_py.presets import SHORT_NAMES
 
-    if click.get_current_context().get_parameter_source("frame_us") is ParameterSource.DEFAULT:
+    if is_default("frame_us"):
         options["frame_us"] = 1000 * length_from(options)
     if not options["metrics"]:
         options["metric_set"] = "verdict"
@@ -172,45 +169,11 @@ def _plan(options: dict[str, Any]) -> Plan:
     return checked(replace(plan, wanted=plan.wanted.with_optional([name for name in INPUTS if name in SHORT_NAMES])))
 
 
-def _checked(options: dict[str, Any], plan: Plan) -> float:
-    from cufall_py.plan import whole_frames
-
-    duration_s: float = options["duration_sec"]
-    if not 0 <= duration_s <= LONGEST_S:
-        raise UsageError(bad_duration(duration_s))
-    whole_frames(duration_s, plan)
-    width = options["width"]
-    if width is not None and not LEAST_WIDTH <= width <= MOST_WIDTH:
-        raise UsageError(bad_width(width))
-    return duration_s
-
-
 def _groups(options: dict[str, Any]) -> Groups | None:
     groups = groups_from(options)
     if groups is not None and options["view"] != "verdict":
         raise UsageError("--group: is told with --view verdict, and by a report of a recording")
     return groups
-
-
-def open_csv(path: str, source: str, stack: ExitStack) -> TextIO | None:
-    if not path:
-        return None
-    if path == "-":
-        return sys.stdout
-    if is_read(path, source):
-        raise UsageError(f"--csv {path}: that file is what is read")
-    try:
-        # opened before anything is started, to refuse what cannot be written; emptied when there is something to write
-        file = open(path, "a", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
-    except OSError as error:
-        raise UsageError(f"--csv {path}: {error.strerror}") from None
-    stack.callback(_close, file, path)
-    return file
-
-
-def _close(file: TextIO, path: str) -> None:
-    with writing(path):
-        file.close()
 
 
 def _view(options: dict[str, Any], file: TextIO | None) -> str:
@@ -231,8 +194,7 @@ def _sinks(
 ) -> list[Callable[[Frame], None]]:
     sinks = []
     if file:
-        place = STDOUT if file is sys.stdout else options["csv_path"]
-        sinks.append(_csv_sink(source, file, place, not options["no_flush"]))
+        sinks.append(_csv_sink(source, file, place_of(options["csv_path"]), not options["no_flush"]))
     if view == "waterfall":
         sinks.append(rows(source, options))
     if view == VERDICT_LINES:
@@ -243,12 +205,7 @@ def _sinks(
 
 
 def _csv_sink(source: FrameSource, file: TextIO, place: str, flush: bool) -> Callable[[Frame], None]:
-    from cufall_py.export.csv import CsvWriter
-
-    with writing(place):
-        if file is not sys.stdout and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.truncate(0)
-        writer = CsvWriter(file, source.opened)
+    writer = csv_writer(file, place, source.opened)
 
     def write(frame: Frame) -> None:
         writer.gpus, writer.turn = source.opened, source.turn.name if source.turn else ""

@@ -36,6 +36,16 @@ def with_defaults(command: click.Command, defaults: Mapping[str, object]) -> dic
     return options
 
 
+def is_default(name: str) -> bool:
+    """Whether nobody gave this parameter of the command that runs."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
+
+
+def is_typed(name: str) -> bool:
+    """Whether it was given on the command line; in the environment it may wait for another command."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 class RecordingPath(click.Path):
     """A file to read. An empty name, as of a variable that is not set, would be the folder this runs in."""
 

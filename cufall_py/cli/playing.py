@@ -10,12 +10,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, UsageError
 from cufall_py.saying import Say
 
-from .options import option
+from .options import is_typed, option
 
 if TYPE_CHECKING:
     import subprocess
@@ -128,9 +127,8 @@ def is_read(path: str, source: str) -> bool:
 
 def refuse_playing_options(options: dict[str, Any]) -> None:
     """Raises UsageError for one that was given where nothing is played; in the environment it may wait for one."""
-    source_of = click.get_current_context().get_parameter_source
     for name, flag in NAMES.items():
-        if options[name] not in ("", None, False) and source_of(name) is ParameterSource.COMMANDLINE:
+        if options[name] not in ("", None, False) and is_typed(name):
             raise UsageError(f"{flag} goes with a recording: --source FILE or cufall replay FILE")
 
 

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from cufall_py.errors import CufallError, Unsupported, UsageError
 from cufall_py.saying import Say
 
 from . import Verb, gate, leave_at_once, say
+from .duration import LONGEST_S, bad_duration, duration_from
 from .judging import OPTIONS as JUDGING, OWN, End, requirements_from, result_to
-from .live import LONGEST_S, bad_duration
-from .options import SAMPLING, number, option, plan_from, with_defaults, with_options
+from .options import SAMPLING, is_default, number, option, plan_from, with_defaults, with_options
 from .places import READ, RESULT, check_places, writable
 from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, source_of
 from .progress import Progress, size_of
@@ -141,7 +140,9 @@ def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str
     played = options["source"]
     with ExitStack() as stack:
         begin = _source(options, stack)
-        source = begin(plan_from(options), progress.say)
+        plan = plan_from(options)
+        duration_from(options, plan)
+        source = begin(plan, progress.say)
         stack.callback(source.close)
         gate.check_recordable(requirements, source)
         progress.paths = source.paths(path)
@@ -186,11 +187,11 @@ def _wishes(options: dict[str, Any]) -> Wishes:
 def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], Session | Turns | Playback]:
     """What is recorded, once the plan is known."""
     turn_s = seconds_from(options)
-    by_default = click.get_current_context().get_parameter_source("metrics") == ParameterSource.DEFAULT
-    options, duration_s = {**options, "loop": False}, options["duration_sec"]
+    by_default = is_default("metrics")
+    options = {**options, "loop": False}
 
     def play(path: str, plan: Plan, say: Say) -> Session | Turns | Playback:
-        return _playback(path, _checked(plan, duration_s), by_default, say, options)
+        return _playback(path, plan, by_default, say, options)
 
     def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> Session | Turns | Playback:
         default = plan.wanted if by_default else None
@@ -198,20 +199,12 @@ def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], 
         def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> Session:
             return _session(plan, plan.wanted == default, say, process, asked)
 
-        plan = _checked(plan, duration_s)
         if not turn_s:
             return at_once(plan, process)
         wanted = _all_optional(plan.wanted) if default else plan.wanted
         return in_turns(plan, wanted, turn_s, say, process, asked, at_once)
 
     return source_of(options, stack, play, sample)
-
-
-def _checked(plan: Plan, duration_s: float) -> Plan:
-    from cufall_py.plan import whole_frames
-
-    whole_frames(duration_s, plan)
-    return plan
 
 
 def _playback(path: str, plan: Plan, by_default: bool, say: Say, options: dict[str, Any]) -> Playback:

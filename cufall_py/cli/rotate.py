@@ -6,14 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-from click.core import ParameterSource
-
 from cufall_py.errors import UsageError
 from cufall_py.rotation import bad_seconds, checked_seconds
 from cufall_py.saying import Say
 
-from .options import number, option
+from .options import is_typed, number, option
 from .playing import recording_of
 
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ def seconds_from(options: dict[str, Any]) -> float:
     """The length of a turn, 0 for no turns. Raises UsageError for one that cannot be, or not beside other options."""
     seconds: float = options[NAME]
     if recording_of(options["source"]):
-        if seconds and click.get_current_context().get_parameter_source(NAME) is ParameterSource.COMMANDLINE:
+        if seconds and is_typed(NAME):
             raise UsageError("--rotate goes with GPUs that are sampled; a recording has what it was made of")
         return 0.0
     if seconds and (why := VIEWS.get(options.get("view", ""))):

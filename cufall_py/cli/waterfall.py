@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cufall_py.errors import UsageError
+
 from . import STDOUT, say, writing
 from .charset import encoding_of, takes
 
@@ -21,6 +23,12 @@ LEAST_WIDTH, DEFAULT_WIDTH, MOST_WIDTH = 1, 32, 1000
 
 def bad_width(value: object) -> str:
     return f"--width {value}: must be a whole number from {LEAST_WIDTH} to {MOST_WIDTH}"
+
+
+def check_width(width: int | None) -> None:
+    """Raises UsageError for one that cannot be; None is as wide as there is room for."""
+    if width is not None and not LEAST_WIDTH <= width <= MOST_WIDTH:
+        raise UsageError(bad_width(width))
 
 
 def rows(source: FrameSource, options: dict[str, Any]) -> Callable[[Frame], None]:

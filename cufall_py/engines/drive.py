@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import random
-import ssl
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,11 +16,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from cufall_py.errors import CufallError
 
-from .fetch import Endpoint, endpoint, printable
+from .driven import Asked, Driven
+from .fetch import Endpoint, connection_to, endpoint, printable
 
 LIMIT_S = 120.0
 """How long one piece of an answer may take."""
@@ -30,8 +28,6 @@ TOKENS = range(100, 1100)
 MOST_SHOWN = 200
 MOST_LINE = 1 << 20
 """A line of a stream with more bytes is none."""
-
-
 MOST_TOKENS = 1 << 31
 COMPLETIONS = "/v1/completions"
 CUT = "the stream ended in the middle"
@@ -53,75 +49,6 @@ class Work:
     requests: int = 0
     rounds: int = 4
     model: str = ""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One request: when it was sent and when each piece came, on the monotonic clock; how many tokens it says it made
-    and was given. `told`: whether it said so; else each piece counts as a token."""
-
-    sent_s: float
-    came_s: tuple[float, ...]
-    made: int
-    prompt: int
-    told: bool = True
-
-    @property
-    def ttft_s(self) -> float:
-        return self.came_s[0] - self.sent_s
-
-    @property
-    def tpot_s(self) -> float:
-        """A token after the first; NaN for one token."""
-        return (self.came_s[-1] - self.came_s[0]) / (self.made - 1) if self.made > 1 else float("nan")
-
-
-@dataclass(frozen=True)
-class Driven:
-    """What came of one number at once. `begun_s`, `ended_s`: of all of it; `full`: from when each of them had its first
-    token until the first had no more to ask, so that all the time so many ran."""
-
-    concurrency: int
-    begun_s: float
-    ended_s: float
-    full: tuple[float, float]
-    asked: tuple[Asked, ...]
-    problems: tuple[str, ...]
-
-    @property
-    def tokens(self) -> int:
-        return sum(one.made for one in self.asked)
-
-    @property
-    def by_pieces(self) -> bool:
-        """Whether pieces were counted somewhere in place of tokens."""
-        return not all(one.told for one in self.asked)
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Over all of it, the ramps at both ends as well."""
-        return self.tokens / (self.ended_s - self.begun_s)
-
-    @property
-    def full_tokens_per_s(self) -> float:
-        """While so many ran; NaN if they never did."""
-        return self.between(*self.full)
-
-    def between(self, begin_s: float, end_s: float) -> float:
-        """Tokens a second that came between two moments; NaN for none."""
-        if end_s <= begin_s:
-            return float("nan")
-        tokens = 0.0
-        for one in self.asked:
-            came = np.array(one.came_s)
-            tokens += one.made / len(came) * int(((came > begin_s) & (came <= end_s)).sum())
-        return tokens / (end_s - begin_s)
-
-    def percentile_s(self, name: str, percent: float) -> float:
-        """Of `ttft_s` or `tpot_s`; NaN without any."""
-        values = np.array([getattr(one, name) for one in self.asked], np.float64)
-        known = values[np.isfinite(values)]
-        return float(np.percentile(known, percent)) if len(known) else float("nan")
 
 
 def drive(
@@ -160,7 +87,7 @@ def _start(threads: list[threading.Thread], shared: _Shared) -> None:
 
 def first_model(where: Endpoint) -> str:
     """What the server calls the first of its models. Raises DriveProblem."""
-    with closing(_connect(where)) as connection:
+    with closing(connection_to(where, LIMIT_S)) as connection:
         answer = _answer(where, connection, "GET", "/v1/models", None)
         try:
             return str(json.loads(answer.read(MOST_LINE))["data"][0]["id"])
@@ -187,7 +114,7 @@ class _Shared:
 
 def _work(where: Endpoint, work: Work, model: str, shared: _Shared) -> None:
     """One after the other over one connection, until there is no more or one fails."""
-    with closing(_connect(where)) as connection:
+    with closing(connection_to(where, LIMIT_S)) as connection:
         for rounds in count():
             number = shared.next()
             if number is None:
@@ -261,13 +188,6 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
             raise ValueError("a line without end")
         if line.startswith(b"data:"):
             yield END if (text := line[5:].strip()) == b"[DONE]" else json.loads(text)
-
-
-def _connect(where: Endpoint) -> http.client.HTTPConnection:
-    if where.secure:
-        context = ssl.create_default_context()
-        return http.client.HTTPSConnection(where.host, where.port, timeout=LIMIT_S, context=context)
-    return http.client.HTTPConnection(where.host, where.port, timeout=LIMIT_S)
 
 
 def _answer(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import json
 import socket
 import ssl
 import threading
@@ -17,14 +16,13 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from cufall_py.errors import CufallError, UsageError
 
+from .failures import CUT_SHORT, why_no_page, why_of, why_of_status
 from .known import PATHS
 
 MOST_BYTES = 16 << 20
 """A page with more is no engine's: a large server's has a few hundred kB."""
 MOST_REDIRECTS = 3
-CUT_SHORT = "the answer was cut short"
 _PIECE = 1 << 16
-_TLS_ALERTS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 
 class EndpointProblem(CufallError):
@@ -107,6 +105,14 @@ def fetch(where: Endpoint, path: str, limit_s: float) -> Answer:
     raise EndpointProblem(f"{where.at(path)}: it redirects in circles")
 
 
+def connection_to(where: Endpoint, limit_s: float) -> http.client.HTTPConnection:
+    """Not yet connected; each of its waits ends after `limit_s`."""
+    if not where.secure:
+        return http.client.HTTPConnection(where.host, where.port, timeout=limit_s)
+    context = ssl.create_default_context()
+    return http.client.HTTPSConnection(where.host, where.port, timeout=limit_s, context=context)
+
+
 def _paths(parts: SplitResult) -> tuple[str, ...]:
     if parts.path.rstrip("/") in ("", "/v1"):
         return PATHS
@@ -142,7 +148,7 @@ def _followed(where: Endpoint, path: str, redirect: str) -> str:
 def _ask(where: Endpoint, path: str, limit_s: float) -> tuple[Answer | None, str]:
     """The page, or where it redirects to."""
     shown, limit = where.at(path), _Limit()
-    connection = _connection(where, limit_s)
+    connection = connection_to(where, limit_s)
     with closing(connection), limit.of(limit_s), _told(shown, limit_s, limit):
         connection.connect()
         limit.socket = connection.sock
@@ -153,18 +159,10 @@ def _ask(where: Endpoint, path: str, limit_s: float) -> tuple[Answer | None, str
             if 300 <= response.status < 400:
                 return None, response.getheader("Location") or ""
             if response.status != 200:
-                raise EndpointProblem(f"{shown}: {_status(response.status)}")
+                raise EndpointProblem(f"{shown}: {why_of_status(response.status)}")
             body = _body(response, shown)
         had_ns, now_ns = time.monotonic_ns(), time.time_ns()
         return Answer(_text(response, body, shown), asked_ns, had_ns, now_ns - (had_ns - asked_ns) // 2), ""
-
-
-def _connection(where: Endpoint, limit_s: float) -> http.client.HTTPConnection:
-    if where.secure:
-        return http.client.HTTPSConnection(
-            where.host, where.port, timeout=limit_s, context=ssl.create_default_context()
-        )
-    return http.client.HTTPConnection(where.host, where.port, timeout=limit_s)
 
 
 def _headers(where: Endpoint) -> dict[str, str]:
@@ -212,36 +210,7 @@ def _told(shown: str, limit_s: float, limit: _Limit) -> Iterator[None]:
             raise EndpointProblem(f"{shown}: no whole answer within {limit_s:g} s") from None
         if isinstance(error, EndpointProblem):
             raise
-        raise EndpointProblem(f"{shown}: {_why(error, limit.answered)}") from None
-
-
-def _why(error: Exception, answered: bool) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted here ({error.verify_message}); name its CA in SSL_CERT_FILE"
-    if isinstance(error, ssl.SSLError):
-        return "it speaks no TLS; try http://" if error.reason in _TLS_ALERTS else f"TLS failed ({error.reason})"
-    if isinstance(error, ConnectionRefusedError):
-        return "nothing listens there; is the server up, and is this its port?"
-    if isinstance(error, socket.gaierror):
-        return "there is no such host"
-    if isinstance(error, (http.client.IncompleteRead, ConnectionError)):
-        return CUT_SHORT if answered else "the connection was closed without an answer; does it want https:// ?"
-    if isinstance(error, (http.client.InvalidURL, UnicodeError)):
-        return "that is no address"
-    if isinstance(error, http.client.HTTPException):
-        return "what answers there speaks no HTTP; does it want https:// ?"
-    return str(error.strerror or error) if isinstance(error, OSError) else str(error)
-
-
-def _status(status: int) -> str:
-    if status in (401, 403, 407):
-        return f"it wants a key (HTTP {status}); give the one that clients use"
-    if status == 404:
-        return (
-            "there is no such page (HTTP 404); SGLang has it with --enable-metrics, llama.cpp with --metrics, "
-            "TensorRT-LLM at /prometheus/metrics with return_perf_metrics"
-        )
-    return f"the server answers HTTP {status}"
+        raise EndpointProblem(f"{shown}: {why_of(error, limit.answered)}") from None
 
 
 def _body(response: http.client.HTTPResponse, shown: str) -> bytes:
@@ -264,7 +233,7 @@ def _text(response: http.client.HTTPResponse, body: bytes, shown: str) -> str:
     if response.getheader("Content-Encoding", "").lower() in ("gzip", "x-gzip"):
         body = _unpacked(body, shown)
     text = body.decode("utf-8", errors="replace")
-    if problem := _no_page(text, response.getheader("Content-Type", "")):
+    if problem := why_no_page(text, response.getheader("Content-Type", "")):
         raise EndpointProblem(f"{shown}: {problem}")
     return text
 
@@ -280,27 +249,3 @@ def _unpacked(body: bytes, shown: str) -> bytes:
     if not unpacking.eof:
         raise EndpointProblem(f"{shown}: {CUT_SHORT}")
     return plain
-
-
-def _no_page(text: str, content_type: str) -> str:
-    """Why this is no page of metrics; nothing if it may be one."""
-    begins = text.lstrip()[:1]
-    if not begins:
-        return "the page is empty; is it vLLM with --disable-log-stats?"
-    if begins == "<":
-        return "this is a web page, not metrics; is it the engine's port?"
-    if begins in "{[" and _is_json(text):
-        return "this is JSON, not metrics; TensorRT-LLM has those at /prometheus/metrics"
-    if not text.endswith("\n") or ("openmetrics" in content_type.lower() and not text.rstrip().endswith("# EOF")):
-        return CUT_SHORT
-    return ""
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    except RecursionError:
-        return True  # brackets deeper than the parser goes
-    return True

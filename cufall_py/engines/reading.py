@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .table import QUANTITIES, Engine, Moves
 
@@ -74,12 +74,3 @@ class Reading:
         """The values of a label over all series: model names, engines, data-parallel ranks."""
         keys = (key for value in self.values.values() for key in value.series)
         return frozenset(text for key in keys for name, text in key if name == label)
-
-    def only(self, label: str, text: str) -> Reading:
-        """The same of one engine, rank or model: the series that have this label."""
-        found = {}
-        for quantity, value in self.values.items():
-            series = {key: numbers for key, numbers in value.series.items() if (label, text) in key}
-            if series:
-                found[quantity] = replace(value, series=series)
-        return replace(self, values=found)

@@ -65,11 +65,6 @@ def at(url: str) -> Server:
     )
 
 
-def is_here(host: str) -> bool:
-    """Whether an address is one of this machine's: only those can be bound to."""
-    return any(_can_be_bound(family, address) for family, address in _addresses(host))
-
-
 def _addresses(host: str) -> list[tuple[int, tuple[object, ...]]]:
     """Of a host: family and address; none if nobody knows it."""
     try:
@@ -80,6 +75,7 @@ def _addresses(host: str) -> list[tuple[int, tuple[object, ...]]]:
 
 
 def _can_be_bound(family: int, address: tuple[object, ...]) -> bool:
+    """As only an address of this machine can."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((address[0], 0))

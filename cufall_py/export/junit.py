@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from cufall_py.judgements import HELD, MISSED, NOT_MEASURABLE, Judgement
 from cufall_py.report import Report
-from cufall_py.views.summary import judged_value, percent
+from cufall_py.shown import percent
+from cufall_py.views.summary import judged_value
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, even escaped."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
@@ -58,9 +57,7 @@ class ParquetWriter:
     def __enter__(self) -> ParquetWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _flush(self) -> None:

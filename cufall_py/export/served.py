@@ -8,16 +8,15 @@ from typing import Any
 
 from cufall_py import __version__
 from cufall_py.analysis.concurrency import Mean, Row
-from cufall_py.engines.drive import Driven
+from cufall_py.engines.driven import Driven
 from cufall_py.engines.rates import Interval, Latencies
 from cufall_py.judgements import Judgement
-from cufall_py.served import Served, gauge, latency, total
+from cufall_py.served import COUNTERS, GAUGES, LATENCIES, Served, gauge, latency, total
 
 from .nulls import or_null
 from .summary import judged
 
 SCHEMA = 1
-LATENCIES = ("ttft_s", "itl_s", "tpot_s")
 
 
 def document(
@@ -70,8 +69,8 @@ def server(one: Served) -> dict[str, Any]:
         "versions": engine and engine.versions,
         "gpus": list(log.gpus),
         "scrapes": len(log.intervals),
-        **{f"{name}_per_s": _rate(log.intervals, name) for name in ("generation_tokens", "prompt_tokens")},
-        **{name: _gauge(log.intervals, name) for name in ("running", "waiting", "cache_usage")},
+        **{f"{name}_per_s": _rate(log.intervals, name) for name in COUNTERS},
+        **{name: _gauge(log.intervals, name) for name in GAUGES},
         **{name: _latency(latency(log.intervals, name)) for name in LATENCIES},
         "by_running": [_row(row) for row in one.rows],
         "by_phase": {

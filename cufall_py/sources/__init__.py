@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from cufall_py.devices import Device
 from cufall_py.errors import UsageError
 from cufall_py.metrics import MetricSet
-from cufall_py.plan import Plan
+from cufall_py.plan import SCRIPT, Plan
 from cufall_py.samples import Even, Samples, Tally
 
 
@@ -113,10 +113,10 @@ def provider(name: str) -> Provider:
         from .auto import AutoProvider
 
         return AutoProvider(provider("cupti"), provider("gpm"))
-    if name.startswith("script:"):
+    if name.startswith(SCRIPT):
         from .script import ScriptProvider
 
-        return ScriptProvider.from_file(name.removeprefix("script:"))
+        return ScriptProvider.from_file(name.removeprefix(SCRIPT))
     raise UsageError(
         f"--source {name}: not auto, cupti, gpm or script:FILE "
         "(played, not sampled, are demo and paths with .cufall or a /)"

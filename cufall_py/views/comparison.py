@@ -11,10 +11,9 @@ from cufall_py.analysis.intervals import CONFIDENCE
 from cufall_py.analysis.limits import POINTS, RELATIVE
 from cufall_py.analysis.series import WHOLE_RUN, Run, Sides
 from cufall_py.export.nulls import or_null
-from cufall_py.shown import plain as number
+from cufall_py.shown import MISSING, plain as number
 
 from .listing import table
-from .tables import MISSING
 
 SCHEMA = 1
 HEAD = ("gpu", "where", "what", "base", "new", "change", "95% interval", "verdict")

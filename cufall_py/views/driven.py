@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cufall_py.engines.drive import Driven
+from cufall_py.engines.driven import Driven
 
 from .served import milliseconds, number
 from .tables import Table

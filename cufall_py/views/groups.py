@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from cufall_py.analysis.groups import Across, Group
+from cufall_py.shown import MISSING
 
-from .tables import MISSING, Table
+from .tables import Table
 
 NEARLY_ALL = 0.99
 """Of the frames: a group that has a verdict of each GPU in less of them says so."""

@@ -9,9 +9,9 @@ from cufall_py.analysis.ceiling import MEMORY_BELOW, NOT_ACTIVE, NOTHING, OR, Se
 from cufall_py.analysis.models import Model
 from cufall_py.headroom import BY_MODEL, CLOCK_STATED, Headroom, Question
 from cufall_py.peaks import peaks_of
+from cufall_py.shown import EVERYTHING, MISSING, percent
 
-from .summary import EVERYTHING, percent
-from .tables import MISSING, Table, text
+from .tables import Table, text
 
 TITLE = "tensor pipe: measured, ceiling, and what fills the gap (shares of its peak)"
 NOT_ACTIVE_COLUMN, MEMORY_COLUMN, REST_COLUMN = FILLS = ("not active", "memory idle", "rest")

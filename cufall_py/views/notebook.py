@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from cufall_py.analysis.statistics import Row
 from cufall_py.analysis.summary import Scope, Summary
-from cufall_py.shown import html_table, percent, plain
-
-ALL = "all"
+from cufall_py.shown import ALL, EVERYTHING, html_table, percent, value
 
 
-def overview(summary: Summary, everything: str = "everything") -> str:
+def overview(summary: Summary, everything: str = EVERYTHING) -> str:
     """The mean of each metric over each region and GPU, how much of it was measured, and the verdicts, if there are
     any; what is of no region is called `everything`. A table element."""
     judged = any(window.shares["unknown"] < 1 for windows in summary.verdicts.values() for window in windows)
@@ -31,5 +29,5 @@ def _rows(summary: Summary, scope: Scope, name: str, judged: bool) -> Iterator[l
 
 
 def _cells(row: Row) -> Sequence[str]:
-    means = [plain(of.mean) if of.plain else percent(of.mean) for of in row.metrics]
+    means = [value(of.mean, of.plain) for of in row.metrics]
     return (*means, percent(row.coverage), str(row.samples))

@@ -11,9 +11,9 @@ from cufall_py.analysis.phases import PHASES
 from cufall_py.engines.rates import Interval, kept_share
 from cufall_py.engines.reading import Reading
 from cufall_py.served import Log, Served, gauge, latency, total
+from cufall_py.shown import MISSING, share_text
 
-from .tables import MISSING, Table, as_html as table_html, escaped, markdown, text
-from .verdict import share_text
+from .tables import Table, as_html as table_html, escaped, markdown, text
 
 BAR, ASCII_BAR, BAR_WIDTH = "▇", "#", 40
 HELD = "of the times between two scrapes that both read so many"

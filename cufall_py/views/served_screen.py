@@ -111,12 +111,9 @@ def wrapped(line: str, columns: int) -> list[str]:
 
 
 def _bar(value: float, unit: str, cells: int) -> tuple[str, str]:
-    """What is no ratio has none."""
-    return bar(value, cells) if unit == "%" else (" " * cells, "")
-
-
-def bar(value: float, cells: int = CELLS) -> tuple[str, str]:
-    """So many cells, as many full as the value (0..1) is of one."""
+    """So many cells, as many full as the value (0..1) is of one; none of what is no ratio."""
+    if unit != "%":
+        return " " * cells, ""
     if math.isnan(value):
         return EMPTY * cells, "dim"
     full = round(min(max(value, 0.0), 1.0) * cells)

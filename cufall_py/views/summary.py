@@ -13,13 +13,11 @@ from cufall_py.keep import told
 from cufall_py.metrics import Metric
 from cufall_py.outline import PERIODS_APART
 from cufall_py.report import Report
-from cufall_py.shown import percent as percent, plain as plain
+from cufall_py.shown import ALL, EVERYTHING, MISSING, percent, plain, value
 
 from . import groups, means, verdict
-from .tables import MISSING, Table, escaped, markdown, text
+from .tables import Table, escaped, markdown, text
 
-ALL = "all"
-EVERYTHING = "everything"
 VALUES: dict[str, Callable[[Statistics], float]] = {
     "mean": lambda s: s.mean,
     "min": lambda s: s.minimum,
@@ -100,7 +98,7 @@ def judged_value(judgement: Judgement) -> str:
         return MISSING if math.isnan(judgement.value) else f"{plain(judgement.value)} tok/s"
     if judgement.requirement.of_unit:
         return seconds(judgement.value)
-    return plain(judgement.value) if judgement.plain else percent(judgement.value)
+    return value(judgement.value, judgement.plain)
 
 
 def counted(judgements: Sequence[Judgement]) -> str:
@@ -127,8 +125,7 @@ def _sections(report: Report, columns: int) -> Iterator[tuple[str, list[Table]]]
 
 def _means(report: Report, columns: int) -> list[Table]:
     names = [*([ALL] if report.summary.scopes[0].group else []), *(opened.label for opened in report.opened)]
-    show = lambda of: plain(of.mean) if of.plain else percent(of.mean)  # noqa: E731
-    return means.tables(_scopes(report), names, show, columns)
+    return means.tables(_scopes(report), names, columns)
 
 
 def _metric_title(report: Report, k: int, label: str) -> str:

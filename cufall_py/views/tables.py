@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cufall_py.shown import MISSING as MISSING, html_table
+from cufall_py.shown import html_table
 
 from .styled import printable
 

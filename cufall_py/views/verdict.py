@@ -9,8 +9,8 @@ from cufall_py.analysis.advice import advice, evidence
 from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.presets import RATES
+from cufall_py.shown import MISSING, share_text
 
-from .tables import MISSING
 from .waterfall import clock
 
 NAME_WIDTH = max(map(len, CLASSES))
@@ -27,16 +27,6 @@ def value_text(name: str, value: float) -> str:
     if math.isnan(value):
         return MISSING
     return f"{value:.0f}/s" if name in RATES else share_text(value)
-
-
-def share_text(share: float) -> str:
-    """Two digits at the most; MISSING of NaN."""
-    if math.isnan(share):
-        return MISSING
-    percent = 100 * share
-    if 0 < percent < 0.01:
-        return "<.01%"
-    return f"{percent:.2g}%" if percent < 9.95 else f"{percent:.0f}%"
 
 
 def own_share(window: WindowVerdict) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from cufall_py.shown import MISSING
 from cufall_py.verify.checks import Check
 
-from .tables import MISSING, Table, text
+from .tables import Table, text
 
 
 def lines(checks: Sequence[Check], ascii_only: bool = False) -> Iterator[str]:

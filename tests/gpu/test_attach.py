@@ -12,7 +12,7 @@ from statistics import mean
 import pytest
 
 import cufall_py
-from cufall_py.engines.drive import Driven
+from cufall_py.engines.driven import Driven
 from cufall_py.engines.rates import Interval
 from cufall_py.served import frame_table, phase_shares, served
 from tests.servers import Running, decode_and_rest, prefill_and_rest, serving, true_shares, wrong_and_unsure

@@ -232,17 +232,16 @@ class CuptiSource:
         """Decode until the hardware buffer is empty, and give every sample its time."""
         found = self._pm.decode()
         whole = self._whole(found)
-        if whole:
-            self._last_end_ns = whole.end_ns
-            return whole
-        samples = self._drain_from(found)
-        if len(samples):
-            self._last_end_ns = int(samples.end_ns[-1])
-        return samples
+        if whole is None:
+            return self._drain_from(found)
+        self._last_end_ns = whole.end_ns
+        return whole
 
     def _whole(self, found: Decoded) -> Even | None:
         """All there is, if it came at once and nothing is missing in it, as nearly always."""
         if not found.samples or found.image_full or found.overflow or not self._config.time_trigger:
+            return None
+        if self._is_far_from(self._last_end_ns, found.start_ns):
             return None
         return Even.between(found.start_ns, found.end_ns, self._config.interval, self._pm.values[: found.samples])
 
@@ -255,9 +254,23 @@ class CuptiSource:
         samples = parts[0] if len(parts) == 1 else Samples.join(parts)
         # where decoding cannot keep up, the times of the newest will never be known
         samples = self._timed(samples[: _timed_until(samples)] if found.image_full else samples)
-        if found.image_full or found.overflow:
+        written_over = self._went_round(samples)
+        if len(samples):
+            self._last_end_ns = int(samples.end_ns[-1])
+        if found.image_full or found.overflow or written_over:
             self._recover()
         return samples
+
+    def _went_round(self, samples: Samples) -> bool:
+        """Whether the hardware wrote over records that this process, stopped for a while, had not decoded. CUPTI may
+        then find nothing more until the hardware has come round once again."""
+        ended_ns = np.concatenate(([self._last_end_ns], samples.end_ns))
+        pairs = zip(ended_ns[:-1].tolist(), samples.start_ns.tolist(), strict=True)
+        return any(self._is_far_from(*pair) for pair in pairs)
+
+    def _is_far_from(self, end_ns: int, start_ns: int) -> bool:
+        """Whether more lies between two samples than ever waits for a decode."""
+        return end_ns > 0 and start_ns - end_ns > 2 * self.plan.decode_ns
 
     def _timed(self, samples: Samples) -> Samples:
         if self._config.time_trigger:
@@ -276,7 +289,8 @@ class CuptiSource:
         )
 
     def _recover(self) -> None:
-        """A full buffer that keeps its oldest records, or a backlog that only grows, ends with a new beginning."""
+        """Begin anew: after a full buffer that keeps its oldest records, a backlog that only grows, and records that
+        were written over."""
         self.tally.overflows += 1
         self._restart()
 
