@@ -19,7 +19,7 @@ from harness import GpuLoads, Loads, NoLoads, cufall
 from cufall_py.devices import Device
 from cufall_py.plan import Plan
 from cufall_py.resolve import Wanted
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 
 Figures = dict[str, Any]
 PLAIN, REALTIME = "sm__pipe_tensor_cycles_active.avg", "sm__pipe_tensor_cycles_active_realtime.avg"
@@ -63,7 +63,7 @@ class Bench:
     @cached_property
     def device(self) -> Device:
         """The GPU that is measured."""
-        with Session(self.plan()) as session:
+        with LiveSession(self.plan()) as session:
             return session.gpus[0].device
 
     def plan(self, **options: Any) -> Plan:

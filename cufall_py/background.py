@@ -19,7 +19,7 @@ from .plan import Plan
 from .readings import Reading
 from .samples import Samples
 from .self_cost import Cost
-from .session import TICK_S, Session
+from .session import TICK_S, LiveSession
 from .sources import Opened
 
 STEP_S = 0.005
@@ -35,7 +35,7 @@ class BackgroundSession:
     each line a person should read. With `record`, every sample goes to that file, too, which is written over.
     The thread gives each frame to `on_frame`, and calls `on_tick` many times a second.
 
-    Raises as Session does, and CufallError for a file that cannot be written.
+    Raises as LiveSession does, and CufallError for a file that cannot be written.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class BackgroundSession:
         self._to_flush: SimpleQueue[threading.Event] = SimpleQueue()
         self._came, self._reached_ns = threading.Condition(), 0
         self._begun, self._ending = threading.Event(), threading.Event()
-        self._session: Session | None = None
+        self._session: LiveSession | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="cufall", daemon=True)
         self._thread.start()
@@ -155,7 +155,7 @@ class BackgroundSession:
         self._ending.set()
         wait_for(self._thread)
 
-    def _check(self) -> Session:
+    def _check(self) -> LiveSession:
         if self._error:
             raise self._error
         assert self._session
@@ -164,7 +164,7 @@ class BackgroundSession:
     def _run(self) -> None:
         """Of the thread, whose processor time is what the session takes of this process."""
         try:
-            with Session(self._plan, self._say, self._take, cpu_s=time.thread_time) as session:
+            with LiveSession(self._plan, self._say, self._take, cpu_s=time.thread_time) as session:
                 self._session = session
                 if self._record:
                     session.record(self._record, force=True)

@@ -34,7 +34,7 @@ class Frame(Protocol):
 
 
 class Recordable(Protocol):
-    """What can be recorded: GPUs that are sampled (Session), or a part of a recording (Playback)."""
+    """What can be recorded: GPUs that are sampled (LiveSession), or a part of a recording (Playback)."""
 
     @property
     def length_s(self) -> float | None:

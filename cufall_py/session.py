@@ -49,7 +49,7 @@ YOUNG_S = 1.5
 """How long after the start workers may decode at each frame's end; a little longer than they do."""
 
 
-class Session:
+class LiveSession:
     """Samples the GPUs of a plan until closed. Use as a context manager.
 
     `say` gets each line a person should read (nothing is printed otherwise); `on_samples` gets every
@@ -254,7 +254,7 @@ class Session:
             if self._recording:
                 self._recording.close(self.cost(), [(gpu.device.uuid, gpu.tally) for gpu in self.gpus])
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> LiveSession:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,7 +22,7 @@ from .rotation import Set, Turn, places, shares, turns
 from .samples import Samples
 from .saying import Say
 from .self_cost import Cost, together
-from .session import Session
+from .session import LiveSession
 from .sources import Opened
 from .spans import FOREVER_NS, Span
 
@@ -54,8 +54,8 @@ class Turns:
     """Samples sets of metrics in turn, for `seconds` each, until closed. A context manager.
 
     Each set is opened once before anything begins, so that one which cannot be sampled is told at once, and so that
-    each has a recording from the start. `say`, `process` and `asked` are as Session has them; what is said whenever a
-    set is opened is said once. Raises as Session does.
+    each has a recording from the start. `say`, `process` and `asked` are as LiveSession has them; what is said whenever
+    a set is opened is said once. Raises as LiveSession does.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Turns:
     def frames(self, duration_s: float = 0.0, tick: Callable[[], None] | None = None) -> Iterator[Frame]:
         """Frames as they become complete, for `duration_s` from the first on or without end; none lies between turns.
 
-        `tick` is called as Session.frames does. Raises UsageError for a duration that has no frame.
+        `tick` is called as LiveSession.frames does. Raises UsageError for a duration that has no frame.
         """
         self._tick, end_ns = tick, 0 if whole_frames(duration_s, self.plan) else FOREVER_NS
         for frame in self._endless():
@@ -115,7 +115,7 @@ class Turns:
                 return
 
     def record(self, path: str | Path, force: bool = False, keep: str = "") -> None:
-        """Write every sample that comes from now on to a recording of its set, until the close; as Session.record."""
+        """Write every sample that comes from now on to a recording of its set, as LiveSession.record does."""
         from .turn_recording import TurnRecording
 
         tiers = parse(keep) if keep else ()
@@ -204,7 +204,7 @@ class Turns:
     def _open(self, at: int, asked: float = 0.0) -> None:
         process, self._ahead = self._ahead or launch(self._plans[at].source), None
         self._ahead = launch(self._plans[at].source)  # the next, loading meanwhile
-        self._session, self._at = Session(self._plans[at], self._say_once, self._count, process, asked), at
+        self._session, self._at = LiveSession(self._plans[at], self._say_once, self._count, process, asked), at
 
     def _count(self, gpu: int, samples: Samples) -> None:
         """What has come in a turn; nothing of what came while sets were tried."""
@@ -291,7 +291,7 @@ class Turns:
             self._ahead = None
 
 
-def _of_these(plan: Plan, session: Session) -> Plan:
+def _of_these(plan: Plan, session: LiveSession) -> Plan:
     """The plan for the GPUs of this session, whatever their numbers."""
     if plan.scripted:
         return plan

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cufall_py import Plan, Wanted
 from cufall_py.errors import UsageError
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 
 SECONDS = 5.2
 LOADS = Path(__file__).with_name("demo_loads.py")
@@ -30,10 +30,10 @@ SEEN = {
 }
 
 
-def started() -> Session:
+def started() -> LiveSession:
     for metrics in SETS:
         try:
-            return Session(Plan(Wanted(metrics), sample_us=1000, source="cupti", devices="0"), say=tell)
+            return LiveSession(Plan(Wanted(metrics), sample_us=1000, source="cupti", devices="0"), say=tell)
         except UsageError as error:
             tell(f"{', '.join(metrics)}: {error}")
     raise SystemExit("this GPU can sample none of the sets")
@@ -43,7 +43,7 @@ def tell(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def mark(session: Session, loads: subprocess.Popen[str]) -> None:
+def mark(session: LiveSession, loads: subprocess.Popen[str]) -> None:
     """A region from each `begin` to its `end`."""
     assert loads.stdout
     for line in loads.stdout:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cufall_py import Plan, Wanted
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 from tests.scripted import ROOT, environment, script
 
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
@@ -57,7 +57,7 @@ def commands(page: str) -> list[str]:
 def recordings(source: str, tmp_path: Path, shell: Shell) -> None:
     """What the lines of `report` read: two GPUs, with a region `prefill`."""
     plan = Plan(source=source, wanted=Wanted(("tensor", "dram")), frame_us=50_000, sample_us=1000, decode_us=50_000)
-    with Session(plan) as session:
+    with LiveSession(plan) as session:
         session.record(tmp_path / "here" / "run.cufall")
         with session.region("prefill"):
             for _ in session.frames(0.3):

@@ -16,7 +16,7 @@ from cufall_py import Plan, Samples, Wanted
 from cufall_py.errors import CufallError
 from cufall_py.readings import Readings
 from cufall_py.recording_reader import Recording
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 from tests.scripted import fault, script
 from tests.test_readings import PlayedNvml
 
@@ -33,7 +33,7 @@ def plan(tmp_path: Path) -> Plan:
 
 def test_a_recording_holds_every_sample_from_its_start_on(plan: Plan, tmp_path: Path) -> None:
     taken: list[tuple[int, Samples]] = []
-    with Session(plan, on_samples=lambda gpu, samples: taken.append((gpu, samples))) as session:
+    with LiveSession(plan, on_samples=lambda gpu, samples: taken.append((gpu, samples))) as session:
         session.record(tmp_path / "run.cufall")
         frames = list(session.frames(0.5))
     assert len(frames) == 25
@@ -48,7 +48,7 @@ def test_a_recording_holds_every_sample_from_its_start_on(plan: Plan, tmp_path: 
 
 
 def test_it_ends_with_what_it_cost_and_lost(plan: Plan, tmp_path: Path) -> None:
-    with Session(plan) as session:
+    with LiveSession(plan) as session:
         session.record(tmp_path / "run.cufall")
         list(session.frames(0.2))
     *_, cost, end = Recording(tmp_path / "run.cufall").events()
@@ -63,7 +63,7 @@ def test_what_comes_at_the_very_end_is_recorded_and_counted(plan: Plan, tmp_path
     """A decode of two seconds is not waited for by the frame, nor by the end; its samples are there."""
     taken: list[Samples] = []
     slow = replace(plan, decode_us=2_000_000)
-    with Session(slow, on_samples=lambda gpu, samples: taken.append(samples)) as session:
+    with LiveSession(slow, on_samples=lambda gpu, samples: taken.append(samples)) as session:
         session.record(tmp_path / "run.cufall")
         time.sleep(1.2)
         assert not taken
@@ -74,7 +74,7 @@ def test_what_comes_at_the_very_end_is_recorded_and_counted(plan: Plan, tmp_path
 
 
 def test_regions_nest_repeat_and_come_from_any_thread(plan: Plan, tmp_path: Path) -> None:
-    with Session(plan) as session:
+    with LiveSession(plan) as session:
         with session.region("before"):
             session.record(tmp_path / "run.cufall")
             with session.region("outer", "what is seen"):
@@ -101,7 +101,7 @@ def test_regions_nest_repeat_and_come_from_any_thread(plan: Plan, tmp_path: Path
 
 
 def test_a_region_is_told_though_nobody_takes_frames(plan: Plan, tmp_path: Path) -> None:
-    with Session(plan) as session:
+    with LiveSession(plan) as session:
         session.record(tmp_path / "run.cufall")
         with session.region("alone"):
             time.sleep(0.2)
@@ -110,7 +110,7 @@ def test_a_region_is_told_though_nobody_takes_frames(plan: Plan, tmp_path: Path)
 
 
 def test_a_region_needs_a_name(plan: Plan) -> None:
-    with Session(plan) as session:
+    with LiveSession(plan) as session:
         with session.region("not recorded"):
             pass
         with pytest.raises(CufallError, match="a region needs a name"), session.region(" "):
@@ -119,7 +119,7 @@ def test_a_region_needs_a_name(plan: Plan) -> None:
 
 def test_a_gap_is_an_event(tmp_path: Path) -> None:
     source = script(tmp_path, faults=[fault(0, "gap", 0.6, 0.1)])
-    with Session(Plan(source=source, sample_us=1000, frame_us=20_000, decode_us=20_000)) as session:
+    with LiveSession(Plan(source=source, sample_us=1000, frame_us=20_000, decode_us=20_000)) as session:
         session.record(tmp_path / "run.cufall")
         list(session.frames(1.0))
     (gap,) = [event for event in Recording(tmp_path / "run.cufall").events() if event.kind == "gap"]
@@ -131,7 +131,7 @@ def test_a_gap_is_an_event(tmp_path: Path) -> None:
 def test_a_person_is_told_by_the_readers_own_thread(plan: Plan, tmp_path: Path) -> None:
     """There is no NVML here, which the thread that reads it finds out."""
     said_by: list[tuple[str, threading.Thread]] = []
-    with Session(plan, lambda line: said_by.append((line, threading.current_thread()))) as session:
+    with LiveSession(plan, lambda line: said_by.append((line, threading.current_thread()))) as session:
         session._readings = Readings(["GPU-x"], PlayedNvml(opens=False))
         session._readings.start()
         list(session.frames(0.5))
@@ -142,7 +142,7 @@ def test_a_person_is_told_by_the_readers_own_thread(plan: Plan, tmp_path: Path) 
 def test_an_existing_recording_is_not_written_over(plan: Plan, tmp_path: Path) -> None:
     path = tmp_path / "run.cufall"
     path.write_text("mine")
-    with Session(plan) as session, pytest.raises(CufallError, match=r"run\.cufall"):
+    with LiveSession(plan) as session, pytest.raises(CufallError, match=r"run\.cufall"):
         session.record(path)
     assert path.read_text() == "mine"
 
@@ -150,7 +150,7 @@ def test_an_existing_recording_is_not_written_over(plan: Plan, tmp_path: Path) -
 def test_a_pair_of_two_clocks_is_shown_of_its_own_peak_and_explained_once(plan: Plan) -> None:
     said: list[str] = []
     pair = Plan(**{**vars(plan), "wanted": PAIR})
-    with Session(pair, said.append) as session:
+    with LiveSession(pair, said.append) as session:
         frames = list(session.frames(0.4))
     assert frames[5].mean[1, 0] == pytest.approx(0.25, rel=1e-9)
     explained = [line for line in said if "its own peak (4 a cycle)" in line]
@@ -160,21 +160,21 @@ def test_a_pair_of_two_clocks_is_shown_of_its_own_peak_and_explained_once(plan: 
 
 def test_raw_is_the_plain_quotient_of_the_pair(plan: Plan) -> None:
     raw = Plan(**{**vars(plan), "wanted": Wanted(PAIR.metrics, PAIR.denominator, raw=True)})
-    with Session(raw) as session:
+    with LiveSession(raw) as session:
         frame = next(iter(session.frames()))
     assert frame.mean[1, 0] == pytest.approx(0.25 * 4 * 1.755 / 1.6, rel=1e-9)
 
 
 def test_a_recording_may_have_any_name_a_file_can(plan: Plan, tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"caf\xff.cufall")
-    with Session(plan) as session:
+    with LiveSession(plan) as session:
         session.record(path)
         list(session.frames(0.1))
     assert sum(len(samples) for _, samples in Recording(path).batches()) > 0
 
 
 def test_a_closed_session_says_so(plan: Plan, tmp_path: Path) -> None:
-    with Session(plan) as session:
+    with LiveSession(plan) as session:
         frames = session.frames()
         next(frames)
         time.sleep(1)
@@ -185,7 +185,7 @@ def test_a_closed_session_says_so(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_session_is_recorded_once(plan: Plan, tmp_path: Path) -> None:
-    with Session(plan) as session:
+    with LiveSession(plan) as session:
         session.record(tmp_path / "a")
         with pytest.raises(CufallError, match="is being recorded already"):
             session.record(tmp_path / "b")

@@ -32,24 +32,24 @@ from cufall_py.errors import (
     UsageError,
 )
 from cufall_py.samples import Samples
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 from tests.scripted import ROOT, cufall, environment, fault, rings, script, soon, start, workers
 
 FAST = {"frame_us": 50_000, "decode_us": 50_000}
 
 
 @contextmanager
-def session(source: str, heard: list[str] | None = None, **plan: int) -> Iterator[Session]:
+def session(source: str, heard: list[str] | None = None, **plan: int) -> Iterator[LiveSession]:
     said = [] if heard is None else heard
-    with Session(Plan(source=source, **{**FAST, **plan}), said.append) as running:
+    with LiveSession(Plan(source=source, **{**FAST, **plan}), said.append) as running:
         yield running
 
 
-def take(running: Session, seconds: float) -> list[Frame]:
+def take(running: LiveSession, seconds: float) -> list[Frame]:
     return list(running.frames(seconds))
 
 
-def until(running: Session, enough: Callable[[Frame], bool], seconds: float = 20.0) -> list[Frame]:
+def until(running: LiveSession, enough: Callable[[Frame], bool], seconds: float = 20.0) -> list[Frame]:
     """Frames up to the first that is enough."""
     frames, end = [], time.monotonic() + seconds
     for frame in running.frames():
@@ -231,7 +231,7 @@ def test_a_killed_supervisor_with_a_hung_worker_is_noticed(tmp_path: Path) -> No
 def test_a_supervisor_that_ends_at_once_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUFALL_PYTHON", "/bin/true")
     with pytest.raises(SourceError, match=r"ended by itself \(exit code 0\); it runs /bin/true"):
-        Session(Plan(source=script(tmp_path)))
+        LiveSession(Plan(source=script(tmp_path)))
 
 
 @pytest.mark.parametrize("hung", [False, True])
@@ -250,7 +250,7 @@ def test_a_killed_reader_leaves_nothing(tmp_path: Path, ring_dir: Path, hung: bo
 def test_counters_refused_on_every_gpu_are_an_error(tmp_path: Path, kind: str, error: type[CufallError]) -> None:
     source = script(tmp_path, gpus=2, faults=[fault(0, kind), fault(1, kind)])
     with pytest.raises(error, match=f"GPU 0 .*{kind}"):
-        Session(Plan(source=source))
+        LiveSession(Plan(source=source))
 
 
 @pytest.mark.parametrize("kind", ["owned"])
@@ -281,7 +281,7 @@ def test_a_second_cufall_is_told_who_has_the_gpu(tmp_path: Path) -> None:
     source = script(tmp_path, gpus=2, uuids=["GPU-aaaa", "GPU-bbbb"])
     with session(source) as first:
         with pytest.raises(CountersOwned, match="GPU 0: an earlier Session of this program"):
-            Session(Plan(source=source))
+            LiveSession(Plan(source=source))
         other = cufall("--source", source)
         assert other.returncode == 1 and f"GPU 0: another cufall (process {os.getpid()})" in other.stderr
         frames = take(first, 0.3)
@@ -294,7 +294,7 @@ def test_a_stopped_worker_loses_nothing(tmp_path: Path) -> None:
     """Its samples wait in the hardware's buffer; what comes too late for its frame is counted."""
     got: list[Samples] = []
     plan = Plan(source=script(tmp_path), **FAST)
-    with Session(plan, on_samples=lambda _, samples: got.append(samples)) as running:
+    with LiveSession(plan, on_samples=lambda _, samples: got.append(samples)) as running:
         frames = []
         for frame in running.frames(2.0):
             frames.append(frame)
@@ -317,7 +317,7 @@ def test_what_a_stopped_reader_misses_is_counted(tmp_path: Path) -> None:
     """200 samples of 5 us and seven counters fill a slot: a thousand slots a second, and the ring has as many."""
     wanted = Wanted(("tensor", "sm", "gr", "dram", "l2"))
     plan = Plan(wanted, source=script(tmp_path), sample_us=5, frame_us=20_000, decode_us=20_000, hw_buffer_mb=1024)
-    with Session(plan) as running:
+    with LiveSession(plan) as running:
         frames = running.frames()
         next(frames)
         time.sleep(2.0)
@@ -358,8 +358,8 @@ def test_rounds_of_killing_and_starting(tmp_path: Path, ring_dir: Path) -> None:
 def test_a_forked_child_holds_nothing(tmp_path: Path, ring_dir: Path) -> None:
     """It neither keeps the sampling running after its parent nor ends it before."""
     code = (
-        "import os, sys, time, warnings; from cufall_py import Plan; from cufall_py.session import Session\n"
-        f"running = Session(Plan(source={script(tmp_path)!r}, frame_us=20000, decode_us=20000))\n"
+        "import os, sys, time, warnings; from cufall_py import Plan; from cufall_py.session import LiveSession\n"
+        f"running = LiveSession(Plan(source={script(tmp_path)!r}, frame_us=20000, decode_us=20000))\n"
         "next(running.frames())\n"
         "if os.fork() == 0:\n"
         "    running.close(); os.close(1); os.close(2); time.sleep(2.5); os._exit(0)\n"
@@ -405,7 +405,7 @@ def test_an_interpreter_that_lacks_numpy_is_named(tmp_path: Path, monkeypatch: p
     other = bare_python(tmp_path / "other")
     monkeypatch.setenv("CUFALL_PYTHON", str(other))
     with pytest.raises(LibraryProblem, match=rf"{other} cannot sample \(No module named 'numpy'\); .*pipx") as caught:
-        Session(Plan(source=script(tmp_path)))
+        LiveSession(Plan(source=script(tmp_path)))
     assert "\n" not in str(caught.value)
 
 

@@ -16,7 +16,7 @@ from cufall_py.engines.fetch import MOST_BYTES, EndpointProblem, endpoint, publi
 from cufall_py.engines.page import NoMetrics
 from cufall_py.engines.scraper import Scraper, scrape
 from cufall_py.errors import UsageError
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 from tests import pages
 from tests.endpoints import Talk, answer, begins_then_drips, chunked, drips, packed, resets, sends, serving, stalls
 from tests.helpers import lacking
@@ -305,7 +305,7 @@ def test_a_server_that_hangs_holds_nobody_up() -> None:
 
 def test_gpus_go_on_being_sampled_beside_a_server_that_hangs(tmp_path: Path) -> None:
     plan = Plan(source=script(tmp_path), frame_us=50_000, decode_us=50_000)
-    with serving(stalls(30)) as server, Session(plan) as session:
+    with serving(stalls(30)) as server, LiveSession(plan) as session:
         scraper = Scraper(server.url, limit_s=20)
         scraper.start()
         frames = list(session.frames(2.0))

@@ -10,7 +10,7 @@ import pytest
 from cufall_py import Plan
 from cufall_py.samples import Samples, Tally
 from cufall_py.self_cost import Cost
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 from tests.scripted import cufall, fault, script
 
 LINE = re.compile(
@@ -50,7 +50,7 @@ def test_faults_are_counted_in_it(tmp_path: Path) -> None:
 def test_cost_is_the_tallys_sum(tmp_path: Path) -> None:
     got: list[Samples] = []
     plan = Plan(source=script(tmp_path, gpus=3, burn_ms=4), frame_us=20_000, decode_us=20_000)
-    with Session(plan, on_samples=lambda _, samples: got.append(samples)) as running:
+    with LiveSession(plan, on_samples=lambda _, samples: got.append(samples)) as running:
         list(running.frames(1.0))
     cost = running.cost()
     tallies = [gpu.tally for gpu in running.gpus]

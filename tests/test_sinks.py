@@ -23,7 +23,7 @@ import pytest
 import cufall_py
 from cufall_py import BackgroundSession, Plan, Recording, feeding, log_to
 from cufall_py.errors import CufallError, UsageError
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 from cufall_py.sinks import MlflowSink, TensorBoardSink, WandbSink
 from tests.helpers import lacking
 from tests.scripted import ROOT, environment, fault, script, soon
@@ -188,7 +188,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
             log_to(session, Kept(), every_s=0.5)
         with pytest.raises(UsageError, match="no statistic median"):
             log_to(session, Kept(), statistics=("median",))
-    with Session(plan(tmp_path)) as polled, pytest.raises(UsageError, match="which have threads of their own"):
+    with LiveSession(plan(tmp_path)) as polled, pytest.raises(UsageError, match="which have threads of their own"):
         log_to(polled, Kept())  # type: ignore[arg-type]
 
 

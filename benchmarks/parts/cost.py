@@ -12,7 +12,7 @@ from bench import ELAPSED, FLOOR_BUFFER_MB, GEMM, PLAIN, REALTIME, Bench, Figure
 from harness import cpu_s, memory_mb, tree, workers
 
 from cufall_py.samples import Tally
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 
 EQUAL_WORK = ((1000, 10_000), (1000, 50_000), (100, 50_000))
 """(sample, decode) in us at which the worker is held against the floor."""
@@ -50,7 +50,7 @@ def run_worker(
     bench: Bench, counter: str, sample_us: int, decode_us: int, seconds: float, buffer_mb: int = FLOOR_BUFFER_MB
 ) -> Figures:
     """A session's worker in its steady state."""
-    with Session(bench.plan_of_floor(counter, sample_us, decode_us, hw_buffer_mb=buffer_mb)) as session:
+    with LiveSession(bench.plan_of_floor(counter, sample_us, decode_us, hw_buffer_mb=buffer_mb)) as session:
         marks: list[tuple[float, Tally]] = []
         began = time.monotonic()
         for _ in session.frames():

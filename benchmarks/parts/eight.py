@@ -14,7 +14,7 @@ from bench import Bench, Figures
 from cufall_py.frames import Frame
 from cufall_py.plan import Plan
 from cufall_py.resolve import Wanted
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 
 POLL_NS = 20_000_000
 """How seldom a session may look whether a frame's time has come; a frame is late beyond that."""
@@ -38,7 +38,7 @@ def eight_gpus(bench: Bench, burn_ms: float, faults: list[dict[str, Any]], secon
     plan = Plan(Wanted(("tensor", "gr")), source=f"script:{path}", sample_us=1000, decode_us=50_000)
     hung = {fault["gpu"] for fault in faults}
     said: list[str] = []
-    with Session(plan, said.append) as session:
+    with LiveSession(plan, said.append) as session:
         seen = [look(frame, [gpu for gpu in range(8) if gpu not in hung]) for frame in session.frames(seconds)]
         cost = session.cost()
     return judged(seen, plan.frame_wait_ns + POLL_NS) | {

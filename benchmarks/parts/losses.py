@@ -9,7 +9,7 @@ from bench import GEMM, Bench, Figures
 from harness import memory_mb, workers
 
 from cufall_py.samples import Samples
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 
 
 def losses(bench: Bench) -> Figures:
@@ -31,7 +31,7 @@ def count_samples(bench: Bench, sample_us: int, seconds: float) -> Figures:
 
     plan = bench.plan(sample_us=sample_us)
     work = [GEMM, ("copy", 1024), ("decode", 16), ("idle", 0)]
-    with Session(plan, on_samples=on_samples) as session:
+    with LiveSession(plan, on_samples=on_samples) as session:
         worker = workers(os.getpid())[0]
         memories: list[dict[str, float]] = []
         began, until = time.monotonic(), time.monotonic() + seconds
@@ -48,7 +48,7 @@ def count_samples(bench: Bench, sample_us: int, seconds: float) -> Figures:
     return found
 
 
-def counted(session: Session, span: tuple[int, int], period_ns: int) -> Figures:
+def counted(session: LiveSession, span: tuple[int, int], period_ns: int) -> Figures:
     """What a session got and lost of the samples that the time from its first to its last has."""
     tally, span_ns = session.gpus[0].tally, span[1] - span[0]
     expected = span_ns / period_ns

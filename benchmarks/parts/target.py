@@ -15,7 +15,7 @@ from clocks import mean, watched
 
 from cufall_py.launch import launch
 from cufall_py.plan import Plan
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 
 LONG = {True: (0.8, 1.6), False: (0.1, 0.3)}
 """(settle, judged) in s of a long stretch, by whether a GPU is measured."""
@@ -52,7 +52,7 @@ def off_on(bench: Bench, load: tuple[str, int], plan: Plan, blocks: int) -> Figu
             time.sleep(3.0 if bench.real else 0.5)
             off, on = [block(bench)], []
             for process in ready:
-                with Session(plan, process=process) as session:
+                with LiveSession(plan, process=process) as session:
                     on.append(block(bench, session))
                     samples += session.gpus[0].tally.samples
                 off.append(block(bench))
@@ -98,7 +98,7 @@ def off_cufall_off_floor(
     """One round of four stretches, each added to its kind."""
     settle_s, seconds = LONG[bench.real]
     blocks["off"].append(block(bench, None, settle_s, seconds))
-    with Session(bench.plan(), process=process) as session:
+    with LiveSession(bench.plan(), process=process) as session:
         blocks["cufall"].append(block(bench, session, settle_s, seconds))
     blocks["off"].append(block(bench, None, settle_s, seconds))
     with bench.floor.beside((REALTIME, ELAPSED), *DEFAULT_US, lead_s, seconds + FLOOR_MORE_S):
@@ -126,7 +126,7 @@ def launched(source: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]
             process.wait()
 
 
-def block(bench: Bench, session: Session | None = None, settle_s: float = 0.1, seconds: float = 0.7) -> Block:
+def block(bench: Bench, session: LiveSession | None = None, settle_s: float = 0.1, seconds: float = 0.7) -> Block:
     """A stretch without cufall, or with it: then its frames are taken as they come."""
     time.sleep(settle_s)
     start, readings = time.time_ns(), []
@@ -168,7 +168,7 @@ def idle(bench: Bench) -> Figures:
     device = bench.device
     time.sleep(settle_s)
     before = watched(bench.nvml, seconds)
-    with Session(bench.plan(sample_us=1000)):
+    with LiveSession(bench.plan(sample_us=1000)):
         time.sleep(settle_s)
         during = watched(bench.nvml, seconds)
     time.sleep(settle_s)

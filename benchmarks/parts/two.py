@@ -10,7 +10,7 @@ from typing import Any
 from bench import ELAPSED, GEMM, REALTIME, Bench, Figures
 from harness import GpuLoads, cpu_s, tree
 
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 
 from .cost import between
 
@@ -44,7 +44,7 @@ def floors(bench: Bench, gpus: list[int], seconds: float) -> Figures:
 
 
 def sessions(bench: Bench, devices: str, seconds: float) -> Figures:
-    with Session(bench.plan_of_floor(REALTIME, SAMPLE_US, DECODE_US, devices=devices)) as session:
+    with LiveSession(bench.plan_of_floor(REALTIME, SAMPLE_US, DECODE_US, devices=devices)) as session:
         frames = session.frames()
         until = time.monotonic() + 1.0
         while time.monotonic() < until:
@@ -58,5 +58,5 @@ def sessions(bench: Bench, devices: str, seconds: float) -> Figures:
         return {"gpus": [between(a, b) for a, b in pairs], "reader_cpu_pct": 100 * reader / seconds}
 
 
-def marks(session: Session) -> list[tuple[float, Any]]:
+def marks(session: LiveSession) -> list[tuple[float, Any]]:
     return [(time.monotonic(), gpu.tally) for gpu in session.gpus]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cufall_py.playback import Playback
     from cufall_py.recorder import Outcome
     from cufall_py.requirements import Requirement
-    from cufall_py.session import Session
+    from cufall_py.session import LiveSession
     from cufall_py.turns import Turns
 
     from .judging import Found
@@ -46,7 +46,7 @@ def check_sampled(requirements: Sequence[Requirement], metrics: Sequence[str]) -
             raise pointed(requirement.text, 0, told)
 
 
-def check_recordable(requirements: Sequence[Requirement], source: Session | Turns | Playback) -> None:
+def check_recordable(requirements: Sequence[Requirement], source: LiveSession | Turns | Playback) -> None:
     """Raises UsageError for a requirement on a GPU or metric that will not be in the recording."""
     from cufall_py.judgements import check
     from cufall_py.recorded_metrics import Recorded

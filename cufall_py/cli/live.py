@@ -114,10 +114,10 @@ def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], 
     turn_s = seconds_from(options)
 
     def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> FrameSource:
-        from cufall_py.session import Session
+        from cufall_py.session import LiveSession
 
-        def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> Session:
-            return Session(plan, say, process=process, asked=asked)
+        def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> LiveSession:
+            return LiveSession(plan, say, process=process, asked=asked)
 
         if not turn_s:
             return at_once(plan, process)

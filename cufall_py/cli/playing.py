@@ -34,7 +34,7 @@ DEMO_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "de
 
 
 class FrameSource(Protocol):
-    """Where frames come from: GPUs that are sampled (Session), or a recording (Playback). A context manager."""
+    """Where frames come from: GPUs that are sampled (LiveSession), or a recording (Playback). A context manager."""
 
     plan: Plan
 

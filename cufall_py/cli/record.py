@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cufall_py.recorder import Outcome, Wishes
     from cufall_py.requirements import Requirement
     from cufall_py.resolve import Wanted
-    from cufall_py.session import Session
+    from cufall_py.session import LiveSession
     from cufall_py.turns import Turns
 
 SETS = (("tensor", "sm", "gr", "dram"), ("tensor", "sm", "gr"), ("tensor",))
@@ -154,7 +154,7 @@ def _recorded(path: Path, requirements: Sequence[Requirement], options: dict[str
 
 
 def _run(
-    source: Session | Turns | Playback, path: Path, options: dict[str, Any], wishes: Wishes, progress: Progress
+    source: LiveSession | Turns | Playback, path: Path, options: dict[str, Any], wishes: Wishes, progress: Progress
 ) -> Outcome:
     from cufall_py.recorder import Recorder, Signals
 
@@ -184,19 +184,19 @@ def _wishes(options: dict[str, Any]) -> Wishes:
     return Wishes(command, *times)
 
 
-def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], Session | Turns | Playback]:
+def _source(options: dict[str, Any], stack: ExitStack) -> Callable[[Plan, Say], LiveSession | Turns | Playback]:
     """What is recorded, once the plan is known."""
     turn_s = seconds_from(options)
     by_default = is_default("metrics")
     options = {**options, "loop": False}
 
-    def play(path: str, plan: Plan, say: Say) -> Session | Turns | Playback:
+    def play(path: str, plan: Plan, say: Say) -> LiveSession | Turns | Playback:
         return _playback(path, plan, by_default, say, options)
 
-    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> Session | Turns | Playback:
+    def sample(plan: Plan, say: Say, process: subprocess.Popen[bytes], asked: float) -> LiveSession | Turns | Playback:
         default = plan.wanted if by_default else None
 
-        def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> Session:
+        def at_once(plan: Plan, process: subprocess.Popen[bytes]) -> LiveSession:
             return _session(plan, plan.wanted == default, say, process, asked)
 
         if not turn_s:
@@ -219,15 +219,17 @@ def _playback(path: str, plan: Plan, by_default: bool, say: Say, options: dict[s
     return playback(path, plan, say, {**options, "speed": speed})
 
 
-def _session(plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[bytes] | None, asked: float) -> Session:
+def _session(
+    plan: Plan, by_default: bool, say: Say, process: subprocess.Popen[bytes] | None, asked: float
+) -> LiveSession:
     """Of the metrics that were asked for, or the widest of SETS that there is."""
     import cufall_py.recording  # noqa: F401  (takes as long as sampling takes to start, so meanwhile)
-    from cufall_py.session import Session
+    from cufall_py.session import LiveSession
 
     failed: CufallError | None = None
     for wanted in _by_default(plan.wanted) if by_default else [plan.wanted]:
         try:
-            session = Session(replace(plan, wanted=wanted), say, process=process, asked=asked)
+            session = LiveSession(replace(plan, wanted=wanted), say, process=process, asked=asked)
         except (UsageError, Unsupported) as error:
             failed, process = failed or error, None
             continue

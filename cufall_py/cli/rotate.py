@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cufall_py.plan import Plan
     from cufall_py.resolve import Wanted
-    from cufall_py.session import Session
+    from cufall_py.session import LiveSession
     from cufall_py.turns import Turns
 
 NAME = "rotate"
@@ -56,8 +56,8 @@ def in_turns(
     say: Say,
     process: subprocess.Popen[bytes],
     asked: float,
-    at_once: Callable[[Plan, subprocess.Popen[bytes]], Session],
-) -> Session | Turns:
+    at_once: Callable[[Plan, subprocess.Popen[bytes]], LiveSession],
+) -> LiveSession | Turns:
     """What is wanted in turns; where that fits one pass, what samples the plan `at_once`. Raises CufallError."""
     from cufall_py.fitting import ask, with_metrics
     from cufall_py.turns import Turns

@@ -152,12 +152,12 @@ class Sessions:
     def sampling(self, metrics: Sequence[str], source: str = "cupti") -> Iterator[Counter]:
         from cufall_py.plan import Plan
         from cufall_py.resolve import Wanted
-        from cufall_py.session import Session
+        from cufall_py.session import LiveSession
 
         kept: list[Any] = []
         sample_us = SAMPLE_US if source == "cupti" else 0
         plan = Plan(source=source, devices=self._card.uuid, wanted=Wanted(tuple(metrics)), sample_us=sample_us)
-        with Session(plan, on_samples=lambda gpu, samples: kept.append(samples)) as session:
+        with LiveSession(plan, on_samples=lambda gpu, samples: kept.append(samples)) as session:
             self.chip = self.chip or session.opened[0].device.chip
             yield SessionCounter(session, kept)
 

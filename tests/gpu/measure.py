@@ -23,9 +23,9 @@ from cufall_py.metrics import MetricSet  # noqa: E402
 from cufall_py.plan import Plan  # noqa: E402
 from cufall_py.resolve import Wanted  # noqa: E402
 from cufall_py.samples import Samples  # noqa: E402
-from cufall_py.session import Session  # noqa: E402
+from cufall_py.session import LiveSession  # noqa: E402
 
-__all__ = ["GpuLoads", "Loads", "Plan", "Session", "Wanted", "cufall", "environment", "workers"]
+__all__ = ["GpuLoads", "LiveSession", "Loads", "Plan", "Wanted", "cufall", "environment", "workers"]
 
 KINDS = ("bf16", "fp16", "tf32", "fp8", "int8", "fp64")
 SIZES = (512, 2048, 8192)
@@ -83,7 +83,7 @@ class Sampling:
         self._parts: list[Samples] = []
         self.said: list[str] = []
         plan = Plan(**{"source": "cupti", "devices": "0", **options})
-        self.session = Session(plan, self.said.append, lambda gpu, samples: self._parts.append(samples))
+        self.session = LiveSession(plan, self.said.append, lambda gpu, samples: self._parts.append(samples))
         self._frames, self._reached_ns = self.session.frames(), 0
         self.metrics = self.session.opened[0].metrics
 

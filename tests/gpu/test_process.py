@@ -18,8 +18,8 @@ PROGRAM = """
 import importlib.util, json
 assert importlib.util.find_spec("cupti") is None
 from cufall_py import Plan
-from cufall_py.session import Session
-with Session(Plan(devices="0")) as session:
+from cufall_py.session import LiveSession
+with LiveSession(Plan(devices="0")) as session:
     frames = [frame.mean.tolist() for frame in session.frames(1.0)]
     print(json.dumps([frames, session.gpus[0].opened.facts]))
 """

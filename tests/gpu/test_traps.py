@@ -18,7 +18,7 @@ import pytest
 from harness import running, supervisors, tree, workers
 
 from cufall_py.errors import CountersOwned
-from cufall_py.session import Session
+from cufall_py.session import LiveSession
 
 from .measure import Loads, Plan, Sampling, Watched, cufall, ended, environment, note, nvidia_smi, run
 
@@ -86,7 +86,7 @@ def test_a_second_one_is_refused_and_the_first_goes_on(gemm: None) -> None:
     assert first.row_after(0, 10)
     second = run(*SHORT)
     with pytest.raises(CountersOwned):
-        Session(Plan(devices="0", source="cupti"))
+        LiveSession(Plan(devices="0", source="cupti"))
     assert first.row_after(time.time_ns(), 5)
     said = first.finish()
     after = run(*SHORT)
