@@ -27,7 +27,7 @@ NUMBERS: dict[str, np.dtype[Any]] = {
 }
 """By Arrow's names of the types of numbers that are read."""
 # threads of Arrow's own would add to the cost of sampling beside which this runs
-OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=3), use_threads=False)
 
 
 class ArrowFile:
