@@ -19,7 +19,7 @@ import pytest
 
 from cufall_py.samples import Samples
 
-from .measure import ROOT, GpuLoads, Plan, Session, Wanted, Watched, environment, note, run, window, workers
+from .measure import ROOT, GpuLoads, Plan, LiveSession, Wanted, Watched, environment, note, run, window, workers
 
 pytestmark = pytest.mark.gpu2
 CSV = ("--source", "cupti", "--csv", "-", "--duration-sec", "0.6")
@@ -142,7 +142,7 @@ class Both:
         self.parts: list[list[Samples]] = [[], []]
         self.said: list[str] = []
         plan = Plan(**{"source": "cupti", "devices": "0,1", "sample_us": 1000, **options})
-        self.session = Session(plan, self.said.append, lambda gpu, samples: self.parts[gpu].append(samples))
+        self.session = LiveSession(plan, self.said.append, lambda gpu, samples: self.parts[gpu].append(samples))
         self.frames = self.session.frames()
 
     def until(self, end_ns: int) -> None:

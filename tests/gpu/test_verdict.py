@@ -96,7 +96,9 @@ class Found:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def run_all(runner: Runner, session: measure.Session, names: list[str], seconds: float, failed: dict[str, str]) -> None:
+def run_all(
+    runner: Runner, session: measure.LiveSession, names: list[str], seconds: float, failed: dict[str, str]
+) -> None:
     """Each load as a region of what is being recorded."""
     until = time.monotonic() + BUDGET_S
     for name in names:
