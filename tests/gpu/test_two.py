@@ -19,7 +19,7 @@ import pytest
 
 from cufall_py.samples import Samples
 
-from .measure import ROOT, GpuLoads, Plan, LiveSession, Wanted, Watched, environment, note, run, window, workers
+from .measure import ROOT, GpuLoads, LiveSession, Plan, Wanted, Watched, environment, note, run, window, workers
 
 pytestmark = pytest.mark.gpu2
 CSV = ("--source", "cupti", "--csv", "-", "--duration-sec", "0.6")
