@@ -9,7 +9,7 @@ demo: $(VENV)/.base
 	$(BIN)/cufall demo --view timeline --metric tensor --metric sm --metric gr --metric dram --metric fma
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
