@@ -241,7 +241,7 @@ class CuptiSource:
         """All there is, if it came at once and nothing is missing in it, as nearly always."""
         if not found.samples or found.image_full or found.overflow or not self._config.time_trigger:
             return None
-        if self._is_far_from(self._last_end_ns, found.start_ns):
+        if 0 < self._last_end_ns < found.start_ns - self._far_ns:
             return None
         return Even.between(found.start_ns, found.end_ns, self._config.interval, self._pm.values[: found.samples])
 
@@ -264,13 +264,12 @@ class CuptiSource:
     def _went_round(self, samples: Samples) -> bool:
         """Whether the hardware wrote over records that this process, stopped for a while, had not decoded. CUPTI may
         then find nothing more until the hardware has come round once again."""
-        ended_ns = np.concatenate(([self._last_end_ns], samples.end_ns))
-        pairs = zip(ended_ns[:-1].tolist(), samples.start_ns.tolist(), strict=True)
-        return any(self._is_far_from(*pair) for pair in pairs)
+        return bool(len(samples) and samples.gaps_ns(self._last_end_ns, 0).max() > self._far_ns)
 
-    def _is_far_from(self, end_ns: int, start_ns: int) -> bool:
-        """Whether more lies between two samples than ever waits for a decode."""
-        return end_ns > 0 and start_ns - end_ns > 2 * self.plan.decode_ns
+    @property
+    def _far_ns(self) -> int:
+        """More than ever waits for a decode."""
+        return 2 * self.plan.decode_ns
 
     def _timed(self, samples: Samples) -> Samples:
         if self._config.time_trigger:
