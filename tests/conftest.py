@@ -17,7 +17,10 @@ from cufall_py.cli import END_SIGNALS
 LEAVE_S = 3.0
 """How long a process that a test ended may take to be gone."""
 
-for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+PYTHONS_OWN = {signal.SIGPIPE, signal.SIGXFSZ}
+"""Signals that every Python ignores by itself."""
+
+for _number in signal.valid_signals() - PYTHONS_OWN:
     # a shell that starts the tests in the background has some ignored, and every cufall under test would inherit that
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
