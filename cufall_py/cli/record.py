@@ -78,7 +78,8 @@ def _seconds(flag: str, help: str) -> Callable[[Any], Any]:
     "--output",
     default="",
     metavar="FILE",
-    help="The recording. [default: cufall-YYYYmmdd-HHMMSS.cufall in this folder]",
+    help="The recording; with --rotate a file a set is made of its name. "
+    "[default: cufall-YYYYmmdd-HHMMSS.cufall in this folder]",
 )
 @option("--force", is_flag=True, help="Write over a file that is there.")
 @option(
