@@ -27,7 +27,6 @@ LISTENS = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 PROBE_S = 0.5
 AT_ONCE = 16
-MOST_PORTS = 128
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def engines() -> list[Found]:
 
     No key is sent, for it would go to whoever listens: an engine that wants one is not found, and is named by its URL.
     """
-    there = listeners()[:MOST_PORTS]
+    there = listeners()
     with ThreadPoolExecutor(AT_ONCE, "cufall-probe") as pool:
         readings = list(pool.map(_probe, there))
     below = _children(PROC)
