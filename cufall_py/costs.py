@@ -8,7 +8,7 @@ CARD, CHIP, DATE = "NVIDIA H200", "GH100", "2026-11-30"
 HOW = "under a bf16 GEMM, samples of 1 ms, decodes of 50 ms, raw calls"
 DEAR = 0.1
 """A share of a core for one GPU that a set costing more is called dear; what lies between 0.065 and 0.28 is empty."""
-TENSOR, INST = "sm__pipe_tensor_cycles_active.avg", "sm__inst_executed"
+TENSOR = "sm__pipe_tensor_cycles_active.avg"
 TRIAGE = "the SM's counters as TPC.TriageCompute.*"
 
 

@@ -9,7 +9,7 @@ import gzip
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from cufall_py.report import Reading, Report
     from cufall_py.served import Served
     from cufall_py.views.html_report import Page, Roofline, Section
-
-    Taking = AbstractContextManager[Callable[[Rows], None]]
-    """Within it each batch of rows is taken; after it the file is there."""
 
 ALIKE = 0.01
 """Peaks that differ by less are one."""
