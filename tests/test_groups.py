@@ -175,7 +175,7 @@ def test_a_known_lag_is_recovered_within_its_error(seed: int, by: float) -> None
     noise = np.random.default_rng(100 + seed).normal(0, 0.2, len(signal))
     found = lag(signal, np.interp(times - by, times, signal) + noise, 100)
     assert found.frames == pytest.approx(by, abs=max(4 * found.error, 0.15))
-    assert 0 < found.error < 1 and found.correlation > 0.8
+    assert 0 < found.error < 1
 
 
 def test_stages_of_a_pipeline_lag_by_a_slot() -> None:

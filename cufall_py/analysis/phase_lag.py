@@ -21,16 +21,15 @@ LEAST_CORRELATION = 0.5
 class Lag:
     """`frames`: by how much the second lags behind the first (less than 0: it leads), with its standard `error`.
 
-    `correlation` is that at this lag. All NaN where there is none to be told. Of what repeats, a lag is known but for
-    whole periods; this is the one nearest to 0.
+    Both NaN where there is none to be told. Of what repeats, a lag is known but for whole periods; this is the one
+    nearest to 0.
     """
 
     frames: float
     error: float
-    correlation: float
 
 
-NO_LAG = Lag(math.nan, math.nan, math.nan)
+NO_LAG = Lag(math.nan, math.nan)
 
 
 def lag(first: Floats, second: Floats, most: int) -> Lag:
@@ -49,7 +48,7 @@ def lag(first: Floats, second: Floats, most: int) -> Lag:
     if len(lags) < 2:
         return NO_LAG
     floor = 1 / math.sqrt(12 * len(lags))
-    return Lag(whole[0], max(float(np.std(lags, ddof=1)) / math.sqrt(len(lags)), floor), whole[1])
+    return Lag(whole[0], max(float(np.std(lags, ddof=1)) / math.sqrt(len(lags)), floor))
 
 
 def _peak(first: Floats, second: Floats, most: int, near: int = 0) -> tuple[float, float] | None:
