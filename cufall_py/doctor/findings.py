@@ -40,7 +40,11 @@ class Gpu:
         """What it can be sampled by: cupti, gpm or nothing."""
         if self.attempt.sampled:
             return "cupti"
-        return "gpm" if self.nvml and self.nvml.gpm and not self.nvml.mig else ""
+        return "gpm" if self.has_gpm else ""
+
+    @property
+    def has_gpm(self) -> bool:
+        return bool(self.nvml and self.nvml.gpm and not self.nvml.mig)
 
     def support(self, flag: str) -> str:
         return (self.attempt.support or {}).get(flag, "")

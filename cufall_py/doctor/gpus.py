@@ -30,7 +30,7 @@ def each(facts: Facts, gpus: list[Gpu]) -> list[Finding]:
 
 def gpm(facts: Facts, gpus: list[Gpu]) -> Finding:
     """Whether NVML's GPM could serve."""
-    have = [gpu.ordinal for gpu in gpus if gpu.nvml and gpu.nvml.gpm and not gpu.nvml.mig]
+    have = [gpu.ordinal for gpu in gpus if gpu.has_gpm]
     if have:
         return Finding("gpm", OK, f"NVML gives this process GPM samples of {named(have)}")
     needed = any(not gpu.attempt.sampled for gpu in gpus)
@@ -43,7 +43,7 @@ def gpm(facts: Facts, gpus: list[Gpu]) -> Finding:
     return Finding("gpm", WARNING if needed else OK, text)
 
 
-def mig(facts: Facts, gpus: list[Gpu]) -> Finding:
+def mig(gpus: list[Gpu]) -> Finding:
     on = [gpu for gpu in gpus if gpu.nvml and gpu.nvml.mig]
     if not on:
         return _off("mig", gpus, "mig", "MIG is off")

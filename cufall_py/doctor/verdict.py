@@ -37,7 +37,7 @@ def examine(facts: Facts) -> Diagnosis:
         machine.kind(facts, gpus),
         machine.driver(facts, gpus),
         machine.libraries(facts),
-        about_gpus.mig(facts, gpus),
+        about_gpus.mig(gpus),
         about_gpus.virtual(facts, gpus),
         about_gpus.confidential(facts, gpus),
         machine.permission(facts, gpus),
