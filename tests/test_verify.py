@@ -195,7 +195,7 @@ def test_counted_is_by_share(offset_ns: int, length_ns: int) -> None:
     samples = joined(EPOCH, 1_000_000, [[2e6, 1e6]] * 6)
     of = counted(samples, tensor_set(), EPOCH + offset_ns, EPOCH + offset_ns + length_ns)
     assert of.covered == pytest.approx(1)
-    assert list(of.totals.values()) == pytest.approx([2 * length_ns, length_ns])
+    assert list(of.totals.values()) == pytest.approx([2 * length_ns, length_ns, length_ns])
     assert of.ratio("tensor") == pytest.approx(0.5)
 
 

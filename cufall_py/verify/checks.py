@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cufall_py.metrics import MetricSet
+from cufall_py.metrics import TIME, MetricSet
 from cufall_py.samples import Samples
 
 HELD, MISSED, NOT_MEASURABLE = "held", "missed", "not measurable"
@@ -39,22 +39,18 @@ class Check:
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted between two moments: each counter's sum, and how much of the time was covered (0..1)."""
+    """What was counted between two moments: by counter, and TIME in nanoseconds, what adds up over time
+    (MetricSet.extend); and how much of the time was covered (0..1)."""
 
     metrics: MetricSet
     totals: dict[str, float]
     covered: float
-    nanoseconds: float
-    """Of the time that was covered."""
 
     def ratio(self, name: str) -> float:
         """A metric's mean, 0..1, by the set's own formula; NaN if it is not there."""
-        for metric in self.metrics.metrics:
-            if metric.label == name and not metric.absent:
-                top = sum(self.totals[counter] for counter in metric.counters)
-                bottom = metric.peak * (self.nanoseconds if metric.rate else self.totals[metric.elapsed])
-                return top / bottom if bottom else math.nan
-        return math.nan
+        ratios = self.metrics.ratios(np.array([[*self.totals.values()]]))[0]
+        of = zip(self.metrics.metrics, ratios, strict=True)
+        return next((float(ratio) for metric, ratio in of if metric.label == name), math.nan)
 
     def parts(self, name: str, sms: int) -> list[float]:
         """Of each counter of a metric, the total of all the units that it is an average of."""
@@ -81,16 +77,9 @@ def counted(samples: Samples, metrics: MetricSet, start_ns: int, end_ns: int) ->
     """The samples between two moments, each by the share of it that lies there."""
     length = samples.end_ns - samples.start_ns
     inside = np.minimum(samples.end_ns, end_ns) - np.maximum(samples.start_ns, start_ns)
-    share = np.clip(inside / length, 0, 1)
-    covered_ns = float(share @ length)
-    weights = np.where([_is_rate(metrics, name) for name in metrics.counters], 1.0, 0.0)
-    values = samples.values * (weights * length[:, None] + (1 - weights))  # a quotient is weighted by its time
-    totals = dict(zip(metrics.counters, (share @ values).tolist(), strict=True))
-    return Counted(metrics, totals, covered_ns / (end_ns - start_ns), covered_ns)
-
-
-def _is_rate(metrics: MetricSet, counter: str) -> bool:
-    return any(metric.rate and counter in metric.counters for metric in metrics.metrics)
+    amounts = np.clip(inside / length, 0, 1) @ metrics.extend(samples.values, length)
+    totals = dict(zip((*metrics.counters, TIME), amounts.tolist(), strict=True))
+    return Counted(metrics, totals, totals[TIME] / (end_ns - start_ns))
 
 
 def near(name: str, metric: str, expected: float, got: float, within: float, unit: str = "") -> Check:
