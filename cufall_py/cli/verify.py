@@ -62,15 +62,14 @@ def verify(device: int, as_json: bool, force: bool) -> None:
     raise Exit(code)
 
 
-def run(loads: Loads, counting: Sessions | Counting, ncu: Ncu, as_json: bool, forced: bool, driver: str) -> int:
+def run(loads: Loads, counting: Counting, ncu: Ncu, as_json: bool, forced: bool, driver: str) -> int:
     """Do it, show it, keep it; the exit code."""
     from cufall_py import verified
     from cufall_py.verify.checks import exit_code
     from cufall_py.verify.experiment import verify as verify_all
 
     checks = verify_all(loads, counting, ncu, lambda words: say(f"verifying: {words}"))
-    chip = getattr(counting, "chip", "")
-    document = as_document(loads.card, chip, driver, checks, forced)
+    document = as_document(loads.card, counting.chip, driver, checks, forced)
     _show(document, checks, as_json)
     if forced:
         say("others used the GPU meanwhile: what held is not kept")
@@ -143,7 +142,7 @@ def driver() -> str:
 
 
 class Sessions:
-    """Counting by sessions of this GPU; `chip` is known once one has been open."""
+    """Counting by sessions of this GPU."""
 
     def __init__(self, card: Card) -> None:
         self._card, self.chip = card, ""

@@ -46,7 +46,9 @@ class Counter(Protocol):
 
 
 class Counting(Protocol):
-    """Samples the GPU that the loads are on."""
+    """Samples the GPU that the loads are on; `chip` is known once it has been sampled."""
+
+    chip: str
 
     def sampling(self, metrics: Sequence[str], source: str = "cupti") -> AbstractContextManager[Counter]:
         """With these metrics at once. Raises CufallError where that cannot be."""
