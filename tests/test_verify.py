@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from cufall_py import cli, verified
 from cufall_py.cli.verify import Sessions, run
-from cufall_py.errors import CufallError, NoGpu, SourceError
+from cufall_py.errors import CufallError, SourceError
 from cufall_py.metrics import MetricSet
 from cufall_py.resolve import Wanted, chip_note
 from cufall_py.samples import Samples
@@ -386,4 +386,4 @@ def test_the_real_child_says_what_it_lacks() -> None:
         pytest.skip("there is a GPU here")
     with pytest.raises(CufallError, match=r"no NVIDIA driver here|cuda-bindings is not installed") as told:
         ChildLoads(sys.executable, 0)
-    assert isinstance(told.value, (NoGpu, CufallError)) and "\n" not in str(told.value)
+    assert "\n" not in str(told.value)
