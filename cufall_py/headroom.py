@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .analysis.ceiling import Gap, Serving, Work, ceiling, ceiling_of_counters, gap, work
+from .analysis.ceiling import Gap, Serving, Work, ceiling, gap, of_times, work
 from .analysis.models import Model
 from .analysis.statistics import Row
 from .peaks import Peaks, peaks_of
@@ -68,13 +68,13 @@ def _of_row(report: Report, question: Question, region: str, k: int, row: Row) -
     device, bytes_per_s = report.opened[k].device, found["dram"].counted_per_s if "dram" in found else math.nan
     lacking = [name for name, share in (("tensor", tensor), ("dram", memory)) if math.isnan(share)]
     why = f"{' and '.join(lacking)} not measured" if lacking else ""
-    by_counters = gap(tensor, active, memory, ceiling_of_counters(tensor, memory))
+    by_counters = gap(tensor, active, memory, of_times(tensor, memory))
     yield Headroom(region, device.ordinal, BY_COUNTERS, by_counters, bytes_per_s=bytes_per_s, why=why)
     if not question.work:
         return
     peaks = peaks_of(device.name)
     if peaks is None:
-        nothing = gap(tensor, active, memory, ceiling_of_counters(math.nan, math.nan))
+        nothing = gap(tensor, active, memory, of_times(math.nan, math.nan))
         yield Headroom(region, device.ordinal, BY_MODEL, nothing, why=f"no data sheet of {device.name} is known")
         return
     mhz, clock = _clock(report, k, row, peaks)

@@ -20,7 +20,6 @@ from cufall_py.analysis.ceiling import (
     Ceiling,
     Serving,
     ceiling,
-    ceiling_of_counters,
     gap,
     of_times,
     work,
@@ -282,11 +281,11 @@ def test_no_config_ends_in_anything_but_a_line(changes: dict[str, Any]) -> None:
 
 def test_by_counters() -> None:
     """A fifth of the tensor pipe and half of the memory: were the memory busy all the time, two fifths."""
-    assert ceiling_of_counters(0.2, 0.5) == Ceiling(0.4, MEMORY, 1.0)
-    assert ceiling_of_counters(0.5, 0.2) == Ceiling(1.0, TENSOR, 0.4)
-    assert ceiling_of_counters(0.0, 0.2).limit == NOTHING
-    assert math.isnan(ceiling_of_counters(math.nan, 0.2).ratio)
-    assert math.isnan(ceiling_of_counters(0.2, math.nan).ratio)
+    assert of_times(0.2, 0.5) == Ceiling(0.4, MEMORY, 1.0)
+    assert of_times(0.5, 0.2) == Ceiling(1.0, TENSOR, 0.4)
+    assert of_times(0.0, 0.2).limit == NOTHING
+    assert math.isnan(of_times(math.nan, 0.2).ratio)
+    assert math.isnan(of_times(0.2, math.nan).ratio)
 
 
 def test_what_fills_a_gap_under_the_memory() -> None:

@@ -108,16 +108,12 @@ def ceiling(work: Work, peaks: Peaks, sms: int, mhz: float) -> Ceiling:
     return of_times(tensor_s(work, peaks, sms, mhz), work.bytes / peaks.bytes_per_s)
 
 
-def ceiling_of_counters(tensor: float, memory: float) -> Ceiling:
-    """What the same instructions and bytes could reach, were the busier of both busy all the time.
-
-    From the shares measured of each one's own peak; needs neither a model nor a data sheet. NaN for what is not known.
-    """
-    return of_times(tensor, memory)
-
-
 def of_times(tensor: float, memory: float) -> Ceiling:
-    """From what each would need alone, in one unit of time."""
+    """From what each needs alone, in one unit of time; NaN for what is not known.
+
+    Of the shares measured of each one's own peak it is what the same instructions and bytes could reach, were the
+    busier of both busy all the time, which needs neither a model nor a data sheet.
+    """
     longest = max(tensor, memory) if not math.isnan(tensor + memory) else math.nan
     if math.isnan(longest):
         return Ceiling(math.nan, NOTHING)
