@@ -143,16 +143,23 @@ def test_a_gap_is_a_gap(tmp_path: Path) -> None:
     found = document(text)
     assert np.flatnonzero(np.isnan(numbers(found["plots"][0])[0, 1])).tolist() == list(range(10, 30))
     assert found["gaps"] == [[0, 0.01, 0.03]]
-    assert "1 gap of a GPU, 0.020 s, 20 samples" in text and "50.0 %</td>" in text
+    assert "1 gap of a GPU, 0.020 s, 20 samples" in text and "50.0%</td>" in text
 
 
 def test_the_share_that_was_measured_reads_as_in_the_report(tmp_path: Path) -> None:
     """Two of three milliseconds; and nearly all is not all."""
-    for name, samples, told in (("some", 1, "66.7 %"), ("most", 9999, "99.99 %")):
+    for name, samples, told in (("some", 1, "66.7%"), ("most", 9999, "99.99%")):
         with writer(tmp_path / name, [opened()]) as out:
             out.add(0, busy(EPOCH, [0.5]))
             out.add(0, busy(EPOCH + 2 * MS, [0.5] * samples))
         assert f"g0</th><td>{told}</td>" in made(tmp_path / name)
+
+
+def test_nothing_is_nothing_and_nearly_all_is_not_all(tmp_path: Path) -> None:
+    for ratio, told in ((0.0, "0%"), (0.00004, "&lt;.01%"), (0.9997, "99.97%"), (1.0, "100%")):
+        with writer(tmp_path / told, [opened()]) as out:
+            out.add(0, busy(EPOCH, [ratio] * 10))
+        assert f"<td>100%</td><td>{told}</td><td>{told}</td>" in made(tmp_path / told)
 
 
 def test_a_part_has_more_detail_and_its_regions_alone(tmp_path: Path) -> None:

@@ -180,4 +180,4 @@ def test_a_whole_copy_has_the_coverage_of_what_it_is_of(path: Path, tmp_path: Pa
 def test_the_page_tells_the_same_share(path: Path, tmp_path: Path) -> None:
     page = tmp_path / "x.html"
     write_html(Reading(path), str(page))
-    assert "<td>32.5 %</td><td>50.6 %</td>" in page.read_text()  # 3.9 s of 12 s, at (1.9 x 25 + 2 x 75) / 3.9
+    assert "<td>32.5%</td><td>50.6%</td>" in page.read_text()  # 3.9 s of 12 s, at (1.9 x 25 + 2 x 75) / 3.9

@@ -21,6 +21,7 @@ from cufall_py.metrics import Metric
 from cufall_py.outline import Region
 from cufall_py.pyramid import Level, Pyramid
 from cufall_py.samples import Floats
+from cufall_py.shown import MISSING, percent, value
 from cufall_py.spans import Span
 
 from .tables import Table, as_html
@@ -309,31 +310,14 @@ def _section(section: Section) -> str:
 
 def _row(page: Page, gpu: int, wanted_ns: int, readings: Sequence[int]) -> str:
     whole = page.pyramid.whole
-    cells = [_share(float(whole.covered_ns[gpu, 0]) / wanted_ns)]
+    cells = [percent(float(whole.covered_ns[gpu, 0]) / wanted_ns)]
     for k, metric in enumerate(page.metrics):
-        show = _number if metric.plain else _percent
-        cells += [show(float(whole.mean[gpu, 0, k])), show(float(whole.maximum[gpu, 0, k]))]
+        cells += [value(float(of[gpu, 0, k]), metric.plain) for of in (whole.mean, whole.maximum)]
     cells += [_whole_number(float(page.readings.whole.mean[gpu, 0, k])) for k in readings]
     of = page.gpus[gpu]
     head = f'<th scope="row" title="{html.escape(of.name)}">{html.escape(of.label)}</th>'
-    return f"<tr>{head}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def _share(ratio: float) -> str:
-    """Rounded as the report does it: nearly all is never all."""
-    return f"{min(100 * ratio, 99.99):.2f} %" if 0.9995 <= ratio < 1 else f"{100 * ratio:.1f} %"
-
-
-def _percent(ratio: float) -> str:
-    if math.isnan(ratio):
-        return "–"
-    percent = 100 * ratio
-    return "&lt;0.01 %" if percent < 0.01 else f"{percent:.2f} %" if percent < 10 else f"{percent:.1f} %"
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"<tr>{head}{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def _whole_number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:,.0f}"
+    return MISSING if math.isnan(value) else f"{value:,.0f}"
