@@ -7,7 +7,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ LONGEST_NAME, LONGEST_TEXT = 60, 120
 """Characters of a region that are kept."""
 READING_UNITS = (("SM clock", "MHz"), ("power", "W"))
 """Of the readings, in their order."""
+Seconds = Callable[[int], float]
+"""Of a time (Unix epoch, ns), since the recording began."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class Section:
 class Page:
     """What is shown. `metrics` are the columns of `pyramid`, SM clock and power those of `readings`.
 
-    `spans` is the part of the recording that is meant, `begin_ns` when the recording began: seconds count from there.
+    `spans` is the part of the recording that is meant, into which all `regions` and `gaps` reach, `begin_ns` when the
+    recording began: seconds count from there.
     `strip` are the verdicts of its frames, `roofline` the lines around its cloud; None if there are none.
     """
 
@@ -145,14 +148,15 @@ def _file(name: str) -> str:
 
 def _document(page: Page) -> dict[str, Any]:
     """What the script draws. Times are seconds from the begin of the recording."""
-    start_ns, end_ns = page.spans[0][0], page.spans[-1][1]
-    seconds = _Seconds(page.begin_ns)
-    regions = [(r, name) for name, times in page.regions.items() for r in times]
-    regions = _longest([(r, name) for r, name in regions if r.start_ns < end_ns and start_ns < r.end_ns])
-    gaps = _longest([(gap, gap.gpu) for gap in page.gaps if gap.start_ns < end_ns and start_ns < gap.end_ns])
+
+    def seconds(ns: int) -> float:
+        return (ns - page.begin_ns) / 1e9
+
+    regions = _longest([(region, name) for name, times in page.regions.items() for region in times])
+    gaps = _longest([(gap, gap.gpu) for gap in page.gaps])
     return {
         "begin_ms": page.begin_ns / 1e6,
-        "view": [seconds(start_ns), seconds(end_ns)],
+        "view": [seconds(page.spans[0][0]), seconds(page.spans[-1][1])],
         "nothing": NOTHING,
         "gpus": [{"label": gpu.label, "name": gpu.name} for gpu in page.gpus],
         "plots": [*_metric_plots(page, seconds), *_reading_plots(page, seconds)],
@@ -177,7 +181,7 @@ def _roofline(of: Roofline, labels: Sequence[str]) -> dict[str, Any] | None:
     }
 
 
-def _verdicts(strip: Strip, seconds: _Seconds) -> dict[str, Any]:
+def _verdicts(strip: Strip, seconds: Seconds) -> dict[str, Any]:
     """A byte a GPU, bin and class: how much of the bin was of it, in 255 parts; at least one of what there was."""
     parts = np.where(strip.shares > 0, np.maximum(np.rint(strip.shares * 255), 1), 0).astype(np.uint8)
     return {
@@ -190,21 +194,13 @@ def _verdicts(strip: Strip, seconds: _Seconds) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _Seconds:
-    begin_ns: int
-
-    def __call__(self, ns: int) -> float:
-        return (ns - self.begin_ns) / 1e9
-
-
 def _longest(marks: list[Any]) -> list[Any]:
     """In order of time."""
     kept = sorted(marks, key=lambda mark: mark[0].start_ns - mark[0].end_ns)[:MOST_MARKS]
     return sorted(kept, key=lambda mark: (mark[0].start_ns, -mark[0].end_ns))
 
 
-def _metric_plots(page: Page, seconds: _Seconds) -> list[dict[str, Any]]:
+def _metric_plots(page: Page, seconds: Seconds) -> list[dict[str, Any]]:
     out = []
     for k, metric in enumerate(page.metrics):
         scale, unit = (1.0, metric.unit) if metric.plain else (100.0, "%")
@@ -213,7 +209,7 @@ def _metric_plots(page: Page, seconds: _Seconds) -> list[dict[str, Any]]:
     return out
 
 
-def _reading_plots(page: Page, seconds: _Seconds) -> list[dict[str, Any]]:
+def _reading_plots(page: Page, seconds: Seconds) -> list[dict[str, Any]]:
     out = []
     for k in _known_readings(page):
         label, unit = READING_UNITS[k]
@@ -228,7 +224,7 @@ def _known_readings(page: Page) -> list[int]:
     return [k for k in range(len(READING_UNITS)) if not np.isnan(whole[:, 0, k]).all()]
 
 
-def _series(pyramid: Pyramid, metric: int, scale: float, seconds: _Seconds) -> dict[str, Any]:
+def _series(pyramid: Pyramid, metric: int, scale: float, seconds: Seconds) -> dict[str, Any]:
     """A metric of every GPU at every level: `top` is what the number before NOTHING stands for."""
     top = _top(pyramid.whole.maximum[:, 0, metric], scale)
     levels = [
