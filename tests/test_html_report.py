@@ -24,16 +24,8 @@ from cufall_py.pyramid import FACTOR, FEWEST_BINS, Level, Pyramid
 from cufall_py.report import Reading
 from cufall_py.resolve import Wanted
 from cufall_py.sources.script import rate
-from cufall_py.views.html_report import (
-    NOTHING,
-    Gap,
-    Gpu,
-    Page,
-    Section,
-    html_report,
-    most_bins,
-    most_verdict_bins,
-)
+from cufall_py.views.html_data import NOTHING, Gap, Gpu, Page, Section, most_bins, most_verdict_bins
+from cufall_py.views.html_report import html_report
 from cufall_py.views.tables import Table
 from tests.helpers import EPOCH, MS, SECOND, metric
 from tests.recordings import busy, doing, known_metrics, opened, phases, region, working, writer

@@ -160,8 +160,8 @@ LAYERS: dict[str, str] = {
     "views.listing views.*",
     "views.doctor": "doctor.findings doctor.verdict",
     "views.timeline": "frames metrics readings views.*",
-    "views.html_report": "analysis.decision_table analysis.verdict_bins metrics outline pyramid samples shown spans "
-    "views.*",
+    "views.html_data": "analysis.decision_table analysis.verdict_bins metrics outline pyramid samples spans views.*",
+    "views.html_report": "shown views.* views.html_data",
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets shown views.*",
     "views.verdict_screen": "analysis.advice analysis.decision_table analysis.verdict_windows views.* views.verdict",
     "views.groups": "analysis.groups shown views.*",

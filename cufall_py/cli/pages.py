@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cufall_py.recording_reader import Rows
     from cufall_py.report import Reading, Report
     from cufall_py.served import Served
-    from cufall_py.views.html_report import Page, Roofline, Section
+    from cufall_py.views.html_data import Page, Roofline, Section
 
 ALIKE = 0.01
 """Peaks that differ by less are one."""
@@ -58,7 +58,7 @@ class HtmlPage:
     """
 
     def __init__(self, reading: Reading) -> None:
-        from cufall_py.views.html_report import most_bins
+        from cufall_py.views.html_data import most_bins
 
         _check(reading)
         self._reading = reading
@@ -140,7 +140,7 @@ def _builder(reading: Reading, most_bins: int) -> Builder:
 def _verdict_bins(reading: Reading) -> VerdictBins:
     from cufall_py.analysis.verdict_bins import VerdictBins
     from cufall_py.pyramid import bin_length_ns
-    from cufall_py.views.html_report import most_verdict_bins
+    from cufall_py.views.html_data import most_verdict_bins
 
     frame_ns, spans = reading.judging.frame_ns, reading.spans
     frames = -(-(spans[-1][1] - spans[0][0]) // frame_ns)
@@ -150,7 +150,7 @@ def _verdict_bins(reading: Reading) -> VerdictBins:
 
 def _roofline(report: Report) -> Roofline | None:
     """None where one of both is a plain quotient."""
-    from cufall_py.views.html_report import Roofline
+    from cufall_py.views.html_data import Roofline
 
     rows = report.summary.scopes[0].rows
     of = [{metric.label: metric for metric in row.metrics} for row in rows]
@@ -164,7 +164,7 @@ def _roofline(report: Report) -> Roofline | None:
 def _server_sections(servers: Sequence[Served]) -> Iterator[Section]:
     """Of each inference server what it came to, by running requests and by phase."""
     from cufall_py.views import served
-    from cufall_py.views.html_report import Section
+    from cufall_py.views.html_data import Section
 
     if len(servers) > 1:
         yield Section("inference servers", served.side_by_side(servers))
@@ -179,7 +179,7 @@ def _sections(report: Report, question: Question | None) -> Iterator[Section]:
     """What is told of each region: its verdicts, and where that is asked for its ceilings."""
     from cufall_py.headroom import headrooms
     from cufall_py.views import headroom, summary
-    from cufall_py.views.html_report import Section
+    from cufall_py.views.html_data import Section
 
     if summary.has_verdicts(report):
         yield Section(summary.verdict_title(report), summary.verdict_table(report), [*summary.advices(report)])
@@ -242,7 +242,7 @@ def _gaps(reading: Reading) -> list[Event]:
 
 
 def _page(reading: Reading, builder: Builder, title: str) -> Page:
-    from cufall_py.views.html_report import Gap, Gpu, Page
+    from cufall_py.views.html_data import Gap, Gpu, Page
 
     metrics, readings = builder.pyramids()
     gpus = [
