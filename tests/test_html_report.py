@@ -72,6 +72,7 @@ def test_a_page_of_noise_with_all_marks_there_can_be_is_below_2_mb(gpus: int, me
     marks = {"regions": {"step" * 100: step}, "gaps": gaps, "strip": strip, "sections": [told] * 2}
     text = html_report(page(gpus, metrics, **marks))
     assert "19,700 further rows are not shown" in text
+    assert all(f"the 600 longest {marks}; 19,400 are not drawn" in text for marks in ("regions", "gaps"))
     assert len(text.encode()) < LIMIT
     assert len(document(text)["plots"][0]["levels"][0]["data"]) >= gpus * 3 * 2 * 4 / 3 * 50
 

@@ -54,14 +54,13 @@ def _facts(page: Page) -> list[str]:
     if periods:
         out.append(f"one every {_time(periods[0])}" + (f" to {_time(periods[-1])}" if len(periods) > 1 else ""))
     out.append(f"finest bins {_time(finest)}: what is shorter is their minimum or maximum")
-    lost_ns = sum(gap.end_ns - gap.start_ns for gap in page.gaps)
-    if page.gaps:
-        lost = sum(gap.samples for gap in page.gaps)
-        out.append(
-            f"{len(page.gaps):,} gap{'s' * (len(page.gaps) > 1)} of a GPU, {lost_ns / 1e9:,.3f} s, {lost:,} samples"
-        )
-    hidden = sum(map(len, page.regions.values())) - MOST_MARKS
-    return [*out, *([f"the {MOST_MARKS:,} longest regions; {hidden:,} are not drawn"] if hidden > 0 else [])]
+    if gaps := len(page.gaps):
+        lost, lost_ns = sum(gap.samples for gap in page.gaps), sum(gap.end_ns - gap.start_ns for gap in page.gaps)
+        out.append(f"{gaps:,} gap{'s' * (gaps > 1)} of a GPU, {lost_ns / 1e9:,.3f} s, {lost:,} samples")
+    for marks, count in (("regions", sum(map(len, page.regions.values()))), ("gaps", gaps)):
+        if count > MOST_MARKS:
+            out.append(f"the {MOST_MARKS:,} longest {marks}; {count - MOST_MARKS:,} are not drawn")
+    return out
 
 
 def _names(gpus: Sequence[Gpu]) -> str:
