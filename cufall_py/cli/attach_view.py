@@ -6,14 +6,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from . import STDOUT, writing
 from .charset import takes
 from .csv_file import csv_writer, place_of
+from .full_view import FullView, shown
 from .options import in_colour
-from .screen import Aside, Quit, Screen, full_screen, why_no_screen
+from .screen import Aside, Quit, Screen, why_no_screen
 
 if TYPE_CHECKING:
     from cufall_py.engines.servers import Server
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cufall_py.frames import Frame
     from cufall_py.sources import Opened
     from cufall_py.views.served_screen import Block
+    from cufall_py.views.styled import Line
 
 GAP_S = 0.25
 
@@ -80,49 +82,35 @@ def screen_of(
     """A full screen, if the terminal can be one."""
     if why_no_screen(sys.stdin, sys.stdout, os.environ):
         return None
-    return _screen(attachment, aside, in_colour(colour, os.environ, True), ascii_only)
+    coloured = in_colour(colour, os.environ, True)
+    return shown(aside, lambda on: AttachScreen(attachment, aside, on, coloured, ascii_only))
 
 
-@contextmanager
-def _screen(attachment: Attached, aside: Aside, colour: bool, ascii_only: bool) -> Iterator[Shown]:
-    with aside.held():
-        with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
-            shown = AttachScreen(attachment, aside, on, colour, ascii_only)
-            yield shown
-        shown.leave_behind()
-
-
-class AttachScreen:
+class AttachScreen(FullView):
     """Draws the newest, four times a second."""
 
     def __init__(self, attachment: Attached, aside: Aside, on: Screen, colour: bool, ascii_only: bool) -> None:
-        self._attachment, self._aside, self._screen = attachment, aside, on
-        self._colour, self._ascii_only = colour, ascii_only
-        self._began_s, self._drawn_s, self._size = time.monotonic(), 0.0, (0, 0)
+        super().__init__(on, colour, ascii_only)
+        self._attachment, self._aside = attachment, aside
+        self._began_s, self._drawn_s = time.monotonic(), 0.0
 
     def tick(self) -> None:
         """Answer keys and draw, if it is time. Raises Quit."""
         if "q" in self._screen.pressed():
             raise Quit
         now_s = time.monotonic()
-        if self._screen.stale or self._screen.size() != self._size or now_s >= self._drawn_s + GAP_S:
-            self._size, self._drawn_s = self._screen.size(), now_s
-            with writing(STDOUT):
-                self._screen.draw(self._picture(), "ascii" if self._ascii_only else sys.stdout.encoding)
+        if self.outdated or now_s >= self._drawn_s + GAP_S:
+            self._drawn_s = now_s
+            self.draw()
 
-    def leave_behind(self) -> None:
-        with writing(STDOUT):
-            print(*(line.rstrip() for line in self._picture()), sep="\n", flush=True)
-
-    def _picture(self) -> list[str]:
+    def picture(self, columns: int, lines: int, ascii_only: bool) -> list[Line]:
         from cufall_py.views.served_screen import Scene, screen
-        from cufall_py.views.styled import to_ansi
 
         latest = self._attachment.latest()
         blocks = [self._block(k, now, latest.frame) for k, now in enumerate(latest.servers)]
         seconds = time.monotonic() - self._began_s
         scene = Scene(f"attached for {seconds:.0f} s", _metrics(self._attachment), blocks, self._aside.newest)
-        return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
+        return screen(scene, columns, lines, ascii_only)
 
     def _block(self, k: int, now: Now, frame: Frame | None) -> Block:
         from cufall_py.views.served import line

@@ -228,9 +228,10 @@ def _screen(
         from .verdict_view import verdicts
 
         return verdicts(source, aside, colour, ascii_only, judging.table, groups)
-    from .timeline import timeline
+    from .full_view import shown
+    from .timeline import Timeline
 
     length_s = source.length_s
     if length_s is not None and options["duration_sec"]:
         length_s = min(length_s, options["duration_sec"])
-    return timeline(source, aside, length_s, colour, ascii_only)
+    return shown(aside, lambda on: Timeline(source, aside, on, length_s, colour, ascii_only))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +15,14 @@ from cufall_py.analysis.recent import Recent
 from cufall_py.analysis.verdict_windows import WindowVerdict
 from cufall_py.frames import Frame
 from cufall_py.views.groups import told
-from cufall_py.views.styled import to_ansi
+from cufall_py.views.styled import Line
 from cufall_py.views.verdict import row
 from cufall_py.views.verdict_screen import Scene, screen
 
 from . import STDOUT, writing
+from .full_view import FullView, shown
 from .playing import FrameSource
-from .screen import Aside, Quit, Screen, full_screen
+from .screen import Aside, Quit, Screen
 
 Groups = Mapping[str, Sequence[int]]
 SHOWN_S = 10.0
@@ -30,7 +30,6 @@ GAP_S, MOST_GAP_S = 0.25, 1.0
 LEAST_FRAMES, MOST_FRAMES = 2, 10_000
 
 
-@contextmanager
 def verdicts(
     source: FrameSource,
     aside: Aside,
@@ -38,18 +37,14 @@ def verdicts(
     ascii_only: bool,
     table: DecisionTable,
     groups: Groups | None = None,
-) -> Iterator[VerdictScreen]:
+) -> AbstractContextManager[VerdictScreen]:
     """Verdicts of these frames on stdout, for as long as this lasts, and what `groups`, by CUDA's numbers, come to:
-    those that behave alike if it is empty."""
+    those that behave alike if it is empty. Raises UsageError for a GPU of them that is not there."""
     at = None if groups is None else positions(groups, [opened.device.ordinal for opened in source.opened])
-    with aside.held():
-        with full_screen(sys.stdin.fileno(), sys.stdout.fileno()) as on:
-            shown = VerdictScreen(source, aside, on, colour, ascii_only, table, at)
-            yield shown
-        shown.leave_behind()
+    return shown(aside, lambda on: VerdictScreen(source, aside, on, colour, ascii_only, table, at))
 
 
-class VerdictScreen:
+class VerdictScreen(FullView):
     """Takes each frame with `add`; `tick` is to be called between them, many times a second."""
 
     def __init__(
@@ -62,10 +57,10 @@ class VerdictScreen:
         table: DecisionTable,
         groups: Groups | None,
     ) -> None:
-        self._source, self._aside, self._screen = source, aside, on
-        self._colour, self._ascii_only = colour, ascii_only
+        super().__init__(on, colour, ascii_only)
+        self._source, self._aside = source, aside
         self._recent, self._groups = recent(source, SHOWN_S, table), groups
-        self._drawn_s, self._fresh, self._size = 0.0, True, (0, 0)
+        self._drawn_s, self._fresh = 0.0, True
 
     def add(self, frame: Frame) -> None:
         self._recent.add(frame.mean, frame.minimum, frame.covered_ns, frame.period_ns)
@@ -77,24 +72,17 @@ class VerdictScreen:
         if "q" in self._screen.pressed():
             raise Quit
         now_s = time.monotonic()
-        asked = self._screen.stale or self._screen.size() != self._size
-        if asked or now_s >= self._drawn_s + (GAP_S if self._fresh else MOST_GAP_S):
-            self._size, self._drawn_s, self._fresh = self._screen.size(), now_s, False
-            with writing(STDOUT):
-                self._screen.draw(self._picture(), "ascii" if self._ascii_only else sys.stdout.encoding)
+        if self.outdated or now_s >= self._drawn_s + (GAP_S if self._fresh else MOST_GAP_S):
+            self._drawn_s, self._fresh = now_s, False
+            self.draw()
 
-    def leave_behind(self) -> None:
-        """Write the last picture where a person finds it after the screen has gone."""
-        with writing(STDOUT):
-            print(*self._picture(), sep="\n", flush=True)
-
-    def _picture(self) -> list[str]:
+    def picture(self, columns: int, lines: int, ascii_only: bool) -> list[Line]:
         codes = self._recent.codes()
         seconds = len(codes) * self._source.plan.frame_ns / 1e9
         gpus, windows = [opened.label for opened in self._source.opened], self._recent.windows()
         groups = [*self._told(codes, windows, gpus)]
         scene = Scene("verdicts", gpus, windows, codes, seconds, self._aside.newest, groups)
-        return [to_ansi(line, self._colour) for line in screen(scene, *self._size, self._ascii_only)]
+        return screen(scene, columns, lines, ascii_only)
 
     def _told(self, codes: NDArray[np.int8], windows: Sequence[WindowVerdict], gpus: Sequence[str]) -> Iterator[str]:
         """A line a group."""
