@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from cufall_py.devices import Device
+from cufall_py.doctor.diagnosis import examine
 from cufall_py.doctor.facts import Attempt, Facts, Holder, Libraries, NvmlGpu, Place, Processes, Terminal
-from cufall_py.doctor.verdict import examine
 from cufall_py.views.doctor import lines
 
 GIB, MIB = 1 << 30, 1 << 20

@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 
 from cufall_py.devices import Device
 from cufall_py.doctor import surroundings
+from cufall_py.doctor.diagnosis import examine
 from cufall_py.doctor.facts import Attempt, Facts, Holder, Libraries, Place, Processes
 from cufall_py.doctor.findings import Finding, named
-from cufall_py.doctor.verdict import examine
 from cufall_py.ring import DEFAULT_BYTES
 from cufall_py.views.doctor import lines
 from tests.doctored import (

@@ -16,9 +16,9 @@ import pytest
 from cufall_py import host_files
 from cufall_py.devices import Device
 from cufall_py.doctor import driver, proc
+from cufall_py.doctor.diagnosis import examine
 from cufall_py.doctor.facts import Facts, Holder, Terminal
 from cufall_py.doctor.host import Host, command, gather
-from cufall_py.doctor.verdict import examine
 from cufall_py.errors import LibraryProblem, SourceError
 from cufall_py.launch import Question, ask
 from cufall_py.sources.cupti.problems import explain

@@ -74,7 +74,7 @@ LAYERS: dict[str, str] = {
     "doctor.machine": "doctor.facts doctor.findings",
     "doctor.gpus": "doctor.facts doctor.findings",
     "doctor.surroundings": "ring_file doctor.facts doctor.findings",
-    "doctor.verdict": "doctor.facts doctor.findings doctor.machine doctor.gpus doctor.surroundings",
+    "doctor.diagnosis": "doctor.facts doctor.findings doctor.machine doctor.gpus doctor.surroundings",
     "doctor.*": "devices errors host_files launch ring_file doctor.facts",
     "gpu": "frames gaps devices errors ring samples sources",
     "feed": "gpu launch sampler devices errors metrics plan ring samples sources saying",
@@ -158,7 +158,7 @@ LAYERS: dict[str, str] = {
     "views.listing": "catalogue costs",
     "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls shown "
     "views.listing views.*",
-    "views.doctor": "doctor.findings doctor.verdict",
+    "views.doctor": "doctor.findings doctor.diagnosis",
     "views.timeline": "frames metrics readings views.*",
     "views.html_data": "analysis.decision_table analysis.verdict_bins metrics outline pyramid samples spans views.*",
     "views.html_report": "shown views.* views.html_data",

@@ -18,8 +18,8 @@ from .charset import encoding_of
 from .options import in_colour, option
 
 if TYPE_CHECKING:
+    from cufall_py.doctor.diagnosis import Diagnosis
     from cufall_py.doctor.facts import Terminal
-    from cufall_py.doctor.verdict import Diagnosis
 
 PIPE_COLUMNS = 80
 """Width of lines that go to no terminal."""
@@ -35,8 +35,8 @@ def doctor(as_json: bool, color: bool | None) -> None:
     """
     if not sys.stdout:
         raise CufallError("stdout is closed, and the findings go there")
+    from cufall_py.doctor.diagnosis import examine
     from cufall_py.doctor.host import Host, gather
-    from cufall_py.doctor.verdict import examine
 
     terminal, host = _terminal(), Host()
     end_in_order()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+from cufall_py.doctor.diagnosis import Diagnosis
 from cufall_py.doctor.findings import OK, PROBLEM, UNKNOWN, WARNING, Finding
-from cufall_py.doctor.verdict import Diagnosis
 
 MARKS = {OK: "✓", WARNING: "!", PROBLEM: "✗", UNKNOWN: "?"}
 ASCII_MARKS = {**MARKS, OK: "+", PROBLEM: "x"}
