@@ -30,9 +30,9 @@ Keep = tuple[Tier, ...]
 
 
 def parse(text: str) -> Keep:
-    """What `--keep` means. Raises UsageError naming the part that is wrong."""
+    """What `--keep` means; empty: all is kept. Raises UsageError naming the part that is wrong."""
     tiers: list[Tier] = []
-    for part in text.split(","):
+    for part in text.split(",") if text else ():
         tier = _tier(text, part)
         if tiers:
             _check_order(text, part, tiers[-1], tier)

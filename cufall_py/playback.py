@@ -128,7 +128,7 @@ class Playback:
             plan,
             force=force,
             live=False,
-            keep=parse(keep) if keep else (),
+            keep=parse(keep),
             of_thinned=self._recording.keep,
             turn=self.turn,
             say=self._say,

@@ -128,8 +128,7 @@ class LiveSession:
         self._check_open()
         if self._recording:
             raise CufallError("this session is being recorded already")
-        tiers = parse(keep) if keep else ()
-        self.record_into(LiveRecording(path, self.opened, self.plan, force, tiers, self._say))
+        self.record_into(LiveRecording(path, self.opened, self.plan, force, parse(keep), self._say))
 
     def record_into(self, recording: LiveRecording) -> None:
         """Write every sample that comes from now on to this recording of the same GPUs and counters."""

@@ -118,7 +118,7 @@ class Turns:
         """Write every sample that comes from now on to a recording of its set, as LiveSession.record does."""
         from .turn_recording import TurnRecording
 
-        tiers = parse(keep) if keep else ()
+        tiers = parse(keep)
         of_sets = zip(self.paths(Path(path)), self._all_opened, self._plans, self._turns, strict=True)
         for place, opened, plan, turn in of_sets:
             self._files.append(TurnRecording(place, opened, plan, force, tiers, self._say, turn))

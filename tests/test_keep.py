@@ -42,6 +42,7 @@ SLACK_S = 10
         ("1.5h@50us", [(5400 * SECOND, 50_000)]),
         ("7d@1m", [(168 * HOUR, MINUTE)]),
         ("forever@full", [(None, 0)]),
+        ("", []),
     ],
 )
 def test_what_a_person_writes_is_read_and_told_again(text: str, tiers: list[tuple[int | None, int]]) -> None:
