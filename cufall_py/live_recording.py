@@ -58,10 +58,6 @@ class LiveRecording:
         self._write_marks()
         self._writer.tick()
 
-    def pause(self) -> None:
-        """Others of a rotation have their turn from now on, until a sample comes."""
-        self._writer.pause()
-
     def flush(self) -> None:
         """Write all that has come."""
         self._write_marks()

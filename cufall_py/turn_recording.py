@@ -29,7 +29,7 @@ class TurnRecording(LiveRecording):
         self._cost = together([self._cost, cost])
         pairs = zip(self._tallies, tallies, strict=True)
         self._tallies = [(uuid, before + now) for (uuid, before), (_, now) in pairs]
-        self.pause()
+        self._writer.pause()
         self.flush()
 
     def begun(self, at_ns: int) -> None:

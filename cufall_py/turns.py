@@ -77,7 +77,6 @@ class Turns:
         self._first_ns = self._ended_ns = 0
         self._processes_s = 0.0
         """Processor time of the processes that sampled, from their start to their end."""
-        self._trying = True
         try:
             self._all_opened = self._try_all(asked)
         except BaseException:
@@ -198,7 +197,7 @@ class Turns:
             found.insert(0, list(self._session.opened))
             if at:
                 self._close_session()
-        self._running, self._trying = True, False
+        self._running = True
         return found
 
     def _open(self, at: int, asked: float = 0.0) -> None:
@@ -208,7 +207,7 @@ class Turns:
 
     def _count(self, gpu: int, samples: Samples) -> None:
         """What has come in a turn; nothing of what came while sets were tried."""
-        if self._trying:
+        if not self._running:
             return
         self._begin(int(samples.start_ns[0]))
         if self._ended_ns:  # what is still to be read as it closes belongs to it
