@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from cufall_py.devices import Device
 from cufall_py.doctor import surroundings
 from cufall_py.doctor.diagnosis import examine
-from cufall_py.doctor.facts import Attempt, Facts, Holder, Libraries, Place, Processes
+from cufall_py.doctor.facts import Facts, Holder, Libraries, Place, Processes
 from cufall_py.doctor.findings import Finding, named
 from cufall_py.ring import DEFAULT_BYTES
 from cufall_py.views.doctor import lines
@@ -266,7 +266,3 @@ def test_json_is_one_document_with_a_version() -> None:
     told = examine(MACHINES["owned by cufall"]).to_json()
     assert (told["schema"], told["can_measure"], told["sources"]) == (1, True, {"cupti": [0], "gpm": [1]})
     assert {"topic", "state", "text", "fix"} == set(told["findings"][0])
-
-
-def test_an_attempt_is_a_success_unless_it_has_a_kind_of_failure() -> None:
-    assert Attempt(chip="GH100").sampled and not DENIED.sampled

@@ -19,7 +19,7 @@ from cufall_py.sources import Passes, Source
 from cufall_py.sources.script import ScriptProvider, parse
 from tests.scripted import script
 
-FOUR = Wanted(("dram", "tensor", "sm", "gr", "fma"))
+FIVE = Wanted(("dram", "tensor", "sm", "gr", "fma"))
 """On GH100 counters: tensor 1, sm 1, each with the SM's clock, gr 2, dram 3, fma 2 with the SM's clock again."""
 
 
@@ -28,20 +28,20 @@ def scripted(**fields: Any) -> ScriptProvider:
 
 
 def test_what_fits_is_one_set() -> None:
-    assert fitting(scripted(), Plan(FOUR)) == Fitting((("tensor", "sm", "gr", "dram", "fma"),))
-    assert fitting(scripted(pass_counters=10), Plan(FOUR)).sets == (("tensor", "sm", "gr", "dram", "fma"),)
+    assert fitting(scripted(), Plan(FIVE)) == Fitting((("tensor", "sm", "gr", "dram", "fma"),))
+    assert fitting(scripted(pass_counters=10), Plan(FIVE)).sets == (("tensor", "sm", "gr", "dram", "fma"),)
 
 
 def test_what_does_not_is_parted_by_the_counters_that_a_pass_has_room_for() -> None:
     # tensor, sm and gr take 5 of them: with dram 8, with fma 7
     parted = (("tensor", "sm", "gr", "dram"), ("tensor", "sm", "gr", "fma"))
-    assert fitting(scripted(pass_counters=9), Plan(FOUR)).sets == parted
-    assert fitting(scripted(pass_counters=8), Plan(FOUR)).sets == parted
+    assert fitting(scripted(pass_counters=9), Plan(FIVE)).sets == parted
+    assert fitting(scripted(pass_counters=8), Plan(FIVE)).sets == parted
 
 
 def test_a_metric_that_no_pass_takes_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"^dram needs 2 passes on GH100, one can be sampled$"):
-        fitting(scripted(pass_counters=2), Plan(FOUR))
+        fitting(scripted(pass_counters=2), Plan(FIVE))
 
 
 def test_a_metric_that_the_chip_lacks_is_refused_as_when_it_is_sampled() -> None:
@@ -92,7 +92,7 @@ def test_a_source_that_gives_all_at_once_has_one_set() -> None:
         def passes(self, device: Device) -> None:
             return None
 
-    assert fitting(Whole(), Plan(FOUR)).sets == (FOUR.metrics,)
+    assert fitting(Whole(), Plan(FIVE)).sets == (FIVE.metrics,)
 
 
 def test_a_denominator_goes_with_the_sets_that_have_a_counter() -> None:
@@ -102,9 +102,9 @@ def test_a_denominator_goes_with_the_sets_that_have_a_counter() -> None:
 
 
 def test_it_is_asked_of_a_process_of_its_own(tmp_path: Path) -> None:
-    plan = Plan(FOUR, source=script(tmp_path, pass_counters=8))
+    plan = Plan(FIVE, source=script(tmp_path, pass_counters=8))
     assert ask(plan) == Fitting((("tensor", "sm", "gr", "dram"), ("tensor", "sm", "gr", "fma")))
     with pytest.raises(UsageError, match="no such GPU"):
-        ask(Plan(FOUR, source=plan.source, devices="7"))
+        ask(Plan(FIVE, source=plan.source, devices="7"))
     with pytest.raises(UsageError, match="No such file"):
-        ask(Plan(FOUR, source=f"script:{tmp_path}/none.json"))
+        ask(Plan(FIVE, source=f"script:{tmp_path}/none.json"))

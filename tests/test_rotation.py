@@ -79,7 +79,10 @@ def test_a_turn_tells_the_others() -> None:
 def test_a_turn_has_a_least_and_a_most_length(seconds: float) -> None:
     with pytest.raises(UsageError, match=r"^--rotate .*: must be 0 or a number of seconds from 1 to 600$"):
         checked_seconds(seconds)
-    assert (checked_seconds(1.0), checked_seconds(0.0)) == (1.0, 0.0)
+
+
+def test_a_turn_may_have_the_least_and_the_most_length_and_none_is_none() -> None:
+    assert [checked_seconds(seconds) for seconds in (1.0, 600.0, 0.0)] == [1.0, 600.0, 0.0]
 
 
 def test_the_shares_of_the_time_are_told() -> None:
