@@ -32,9 +32,8 @@ class Recorded:
     def metric(self, name: str, wanted: Wanted) -> Metric:
         """One of the wanted metrics. Raises UsageError for one that cannot be made of what was recorded."""
         if self.opened.source == "gpm" and not wanted.raw and not wanted.full_scale:
-            for (
-                known
-            ) in self.opened.metrics.metrics:  # NVML's percents: no counters of a chip, of which others are made
+            # NVML's percents: no counters of a chip, of which others are made
+            for known in self.opened.metrics.metrics:
                 if known.label == name and not known.absent:
                     return known
         of_name = "" if name in SHORT_NAMES else wanted.denominator

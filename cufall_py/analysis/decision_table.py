@@ -89,6 +89,7 @@ def condition(text: str) -> Condition:
 
 
 def rule(verdict: str, *conditions: str) -> Rule:
+    """A row of a table, its conditions as `condition` reads them. Raises UsageError."""
     if verdict not in CLASSES[:MIXED]:
         raise UsageError(f"no class {verdict} that a row can give; there are {', '.join(CLASSES[:MIXED])}")
     if not conditions:

@@ -35,15 +35,10 @@ many lanes as a warp has threads, and takes an instruction every second cycle.""
 
 @dataclass(frozen=True)
 class Span:
-    """The least and the most that a quantity can be, (n,) each, and whether it was measured."""
+    """The least and the most that a quantity can be, (n,) each; the two are one where it was measured."""
 
     least: Floats
     most: Floats
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        out: NDArray[np.bool_] = self.least == self.most
-        return out
 
 
 class Evidence:

@@ -10,6 +10,7 @@ PLAIN_LOCALES = ("C", "POSIX")
 
 
 def takes(stream: TextIO, characters: str) -> bool:
+    """Whether all of these can be shown."""
     try:
         characters.encode(encoding_of(stream))
     except (UnicodeEncodeError, LookupError):

@@ -24,6 +24,7 @@ def evidence_text(verdict: str, means: Mapping[str, float]) -> str:
 
 
 def value_text(name: str, value: float) -> str:
+    """A share of the peak as a percent; of RATES, so many a second."""
     if math.isnan(value):
         return MISSING
     return f"{value:.0f}/s" if name in RATES else share_text(value)
