@@ -1,65 +1,33 @@
-"""Writing a recording: `NAME.cufall`, an Arrow IPC stream (zstd) that any Arrow reader opens.
-
-Columns: `device` uint16 (CUDA ordinal; NO_DEVICE for an event not of one GPU), `start_ns` and `end_ns`
-int64 (Unix epoch), one float32 a counter of any of the GPUs (null where this one does not have it), in a file that is
-thinned `<metric>.min` and `<metric>.max` float32 (of longer samples: the extremes of those that they are made of),
-`sm_mhz` and `power_w` float32 (the last NVML readings before), `event` string (JSON; null on data rows).
-
-What is known at the start is one JSON document in the schema's metadata, under METADATA_KEY; everything
-learnt later is an event row: `said` (a line for a person), `clock`, `gap`, `region_begin`, `region_end` and
-`other_turns` (outline.py), `reasons` (NVML's clock event bits, where they change), and at the close `cost`. The first
-row is the event `start`, the last of a recording that was closed is `end`. Recording (recording_reader.py) reads it
-back.
-"""
+"""Writing a recording (recording_layout.py has what is in one, recording_reader.py reads it back)."""
 
 from __future__ import annotations
 
 import json
-import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 
-from . import __version__
-from .arrow_file import BATCH_ROWS, ArrowFile, array, text_array
+from .arrow_file import BATCH_ROWS, ArrowFile
 from .gaps import gaps
-from .keep import Keep, check_periods, to_json
+from .keep import Keep, check_periods
 from .outline import OTHER_TURNS
 from .plan import Plan
+from .recording_layout import NO_DEVICE, Piece, counters_of, places_of_extremes, schema_of, table_of
 from .rotation import Turn
-from .samples import Ints, Samples
+from .samples import Samples
 from .saying import Say
 from .sources import Opened
-from .thinning import LEAST, MOST, READINGS, extremes_of
+from .thinning import READINGS, extremes_of
 
-SCHEMA = 1
-"""Version of the layout above; a reader refuses a newer one."""
-METADATA_KEY = b"cufall"
-NO_DEVICE = 65_535
 BATCH_NS = 1_000_000_000
 """A row waits at most this long for its batch to fill."""
 CLOCK_NS = 10_000_000_000
 """How often the clocks are written down, for each GPU."""
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Consecutive rows of one device. `values` (n, counters and READINGS): NaN where there is none."""
-
-    device: int
-    start_ns: Ints
-    end_ns: Ints
-    values: NDArray[np.float32]
-    event: str | None = None
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
 
 
 class RecordingWriter:
@@ -96,20 +64,20 @@ class RecordingWriter:
     ) -> None:
         check_periods(keep, max((o.sample_ns for o in opened), default=0))
         extremes = extremes_of(opened) if keep or of_thinned else ()
-        columns = (*_counters(opened), *extremes, *READINGS)
+        columns = (*counters_of(opened), *extremes, *READINGS)
         self._ordinals = [o.device.ordinal for o in opened]
         self._counters = [o.metrics.counters for o in opened]
         self._places = [[columns.index(name) for name in o.metrics.counters] for o in opened]
-        self._extremes = [_places_of_extremes(o, columns) for o in opened] if extremes else []
+        self._extremes = [places_of_extremes(o, columns) for o in opened] if extremes else []
         self._width = len(columns)
         self._readings = np.full((len(opened), len(READINGS)), np.nan)
         self._reasons = [0] * len(opened)
         self._now_ns, self._monotonic_ns = now_ns, monotonic_ns
         self._live, self._clock_due_ns, self._last_end_ns = live, [0] * len(opened), [0] * len(opened)
         self._away, self._begun_ns = [False] * len(opened), 0
-        self._pending: list[_Piece] = []
+        self._pending: list[Piece] = []
         self._pending_rows = self._due_ns = 0
-        self._schema = _schema(columns, opened, plan, keep or of_thinned, turn)
+        self._schema = schema_of(columns, opened, plan, keep or of_thinned, turn)
         self._file = _file(Path(path), self._schema, force, opened, keep, say)
         self._begin()
         if turn and live:
@@ -134,7 +102,7 @@ class RecordingWriter:
                 for k, least, most in self._extremes[gpu]:
                     values[:, least], values[:, most] = samples.minimum[:, k], samples.maximum[:, k]
             values[:, -len(READINGS) :] = self._readings[gpu]
-            self._append(_Piece(self._ordinals[gpu], samples.start_ns, samples.end_ns, values))
+            self._append(Piece(self._ordinals[gpu], samples.start_ns, samples.end_ns, values))
             self._note_clocks(gpu, int(samples.end_ns[-1]))
         self.tick()
 
@@ -156,7 +124,7 @@ class RecordingWriter:
         device = NO_DEVICE if gpu is None else self._ordinals[gpu]
         text = json.dumps({"event": event, **fields}, allow_nan=False)
         nothing = np.full((1, self._width), np.nan, np.float32)
-        self._append(_Piece(device, np.array([start_ns]), np.array([end_ns]), nothing, text))
+        self._append(Piece(device, np.array([start_ns]), np.array([end_ns]), nothing, text))
         self.tick()
 
     def set_readings(self, gpu: int, sm_mhz: float, power_w: float, reasons: int | None = None) -> None:
@@ -192,7 +160,7 @@ class RecordingWriter:
         """Write every row that has come."""
         pieces, self._pending, self._pending_rows = self._pending, [], 0
         if pieces:
-            self._file.write(_table(pieces, self._schema).to_batches(max_chunksize=BATCH_ROWS))
+            self._file.write(table_of(pieces, self._schema).to_batches(max_chunksize=BATCH_ROWS))
 
     def close(self, **fields: Any) -> None:
         """Write the event `end` with these fields, end the file and merge its small batches.
@@ -224,7 +192,7 @@ class RecordingWriter:
             self._file.close()
             raise
 
-    def _append(self, piece: _Piece) -> None:
+    def _append(self, piece: Piece) -> None:
         if self._pending_rows + len(piece) > BATCH_ROWS:
             self.flush()
         if not self._pending:
@@ -255,61 +223,9 @@ class RecordingWriter:
         self.event("clock", gpu=gpu, start_ns=realtime_ns, **times)
 
 
-def _counters(opened: Sequence[Opened]) -> tuple[str, ...]:
-    """Every counter of any of the GPUs, once."""
-    return tuple(dict.fromkeys(name for o in opened for name in o.metrics.counters))
-
-
 def _file(path: Path, schema: pa.Schema, force: bool, opened: Sequence[Opened], keep: Keep, say: Say) -> ArrowFile:
     if not keep:
         return ArrowFile(path, schema, force)
     from .kept_file import KeptFile
 
     return KeptFile(path, schema, force, opened, keep, say)
-
-
-def _places_of_extremes(opened: Opened, columns: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Of each metric: its position, and the columns of its least and most."""
-    return [
-        (k, columns.index(metric.label + LEAST), columns.index(metric.label + MOST))
-        for k, metric in enumerate(opened.metrics.metrics)
-        if not metric.absent
-    ]
-
-
-def _schema(columns: Sequence[str], opened: Sequence[Opened], plan: Plan, keep: Keep, turn: Turn | None) -> pa.Schema:
-    fields = [
-        ("device", pa.uint16()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        *((name, pa.float32()) for name in columns),
-        ("event", pa.string()),
-    ]
-    document = {
-        "schema": SCHEMA,
-        "versions": {"cufall": __version__, "python": platform.python_version(), "pyarrow": pa.__version__},
-        "plan": plan.to_json(),
-        "gpus": [o.to_json() for o in opened],
-        **({"keep": to_json(keep)} if keep else {}),
-        **({"rotation": turn.to_json()} if turn else {}),
-    }
-    return pa.schema(fields, metadata={METADATA_KEY: json.dumps(document)})
-
-
-def _table(pieces: Sequence[_Piece], schema: pa.Schema) -> pa.Table:
-    lengths = [len(piece) for piece in pieces]
-    devices = np.array([piece.device for piece in pieces], np.uint16)
-    # one contiguous row a column
-    values = np.ascontiguousarray(np.concatenate([piece.values for piece in pieces]).T)
-    columns = [
-        array(np.repeat(devices, lengths)),
-        array(np.concatenate([piece.start_ns for piece in pieces])),
-        array(np.concatenate([piece.end_ns for piece in pieces])),
-        *(array(column) for column in values),
-        pa.concat_arrays([_event_column(piece) for piece in pieces]),
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _event_column(piece: _Piece) -> pa.Array:
-    return pa.nulls(len(piece), pa.string()) if piece.event is None else text_array([piece.event])

@@ -22,7 +22,7 @@ from .errors import CufallError
 from .keep import Keep, from_json
 from .outline import Event, Outline, Region, Times, outline
 from .plan import Plan
-from .recording import METADATA_KEY, NO_DEVICE, SCHEMA
+from .recording_layout import METADATA_KEY, NO_DEVICE, SCHEMA
 from .rotation import Turn
 from .samples import Floats, Samples
 from .saying import Say

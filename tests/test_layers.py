@@ -84,11 +84,12 @@ LAYERS: dict[str, str] = {
     "thinning": "arrow_file outline samples sources",
     "rewriting": "arrow_file keep sources spans thinning",
     "kept_file": "arrow_file errors keep rewriting saying sources",
-    "recording": "gaps errors devices keep kept_file metrics outline plan rotation samples saying sources arrow_file "
-    "thinning cufall_py",
-    "live_recording": "keep plan readings recording rotation samples saying self_cost sources",
-    "recording_reader": "errors devices keep metrics plan samples sources arrow_file outline recording rotation saying "
+    "recording_layout": "arrow_file keep plan rotation samples sources thinning cufall_py",
+    "recording": "arrow_file gaps keep kept_file outline plan recording_layout rotation samples saying sources "
     "thinning",
+    "live_recording": "keep plan readings recording rotation samples saying self_cost sources",
+    "recording_reader": "errors devices keep metrics plan samples sources arrow_file outline recording_layout "
+    "rotation saying thinning",
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve rotation samples sources",
     "span_frames": "frames metrics outline samples spans",

@@ -25,7 +25,8 @@ from cufall_py.errors import CufallError
 from cufall_py.metrics import MetricSet
 from cufall_py.outline import Event, Region, regions
 from cufall_py.plan import Plan
-from cufall_py.recording import METADATA_KEY, NO_DEVICE, SCHEMA, RecordingWriter
+from cufall_py.recording import RecordingWriter
+from cufall_py.recording_layout import METADATA_KEY, NO_DEVICE, SCHEMA
 from cufall_py.recording_reader import Recording, Rows
 from cufall_py.resolve import Wanted
 from cufall_py.samples import Samples
