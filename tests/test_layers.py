@@ -31,7 +31,7 @@ LAYERS: dict[str, str] = {
     "metrics": "presets",
     "processes": "",
     "watching": "",
-    "readings": "errors processes watching",
+    "readings": "processes watching",
     "pace": "errors",
     "spans": "",
     "samples": "metrics",
@@ -88,8 +88,7 @@ LAYERS: dict[str, str] = {
     "recording": "arrow_file gaps keep kept_file outline plan recording_layout rotation samples saying sources "
     "thinning",
     "live_recording": "keep plan readings recording rotation samples saying self_cost sources",
-    "recording_reader": "errors devices keep metrics plan samples sources arrow_file outline recording_layout "
-    "rotation saying thinning",
+    "recording_reader": "errors keep plan samples sources arrow_file outline recording_layout rotation saying thinning",
     "part": "errors outline spans",
     "recorded_metrics": "errors metrics presets resolve rotation samples sources",
     "span_frames": "frames metrics outline samples spans",
@@ -114,7 +113,7 @@ LAYERS: dict[str, str] = {
     "analysis.verdict_frames analysis.verdict_windows",
     "analysis.verdict_bins": "spans analysis.* analysis.decision_table analysis.verdict analysis.verdict_frames",
     "report": "analysis.* analysis.evidence analysis.groups analysis.verdict_windows devices errors keep metrics "
-    "outline part readings recorded_metrics recording_reader resolve rotation samples sources spans saying",
+    "outline part readings recorded_metrics recording_reader resolve rotation sources spans saying",
     "requirements": "analysis.* analysis.decision_table devices errors presets",
     "judgements": "analysis.* analysis.decision_table analysis.verdict_windows metrics requirements",
     "analysis.limits": "errors",
@@ -158,9 +157,9 @@ LAYERS: dict[str, str] = {
     "views.*": "frames metrics shown",
     "views.listing": "catalogue costs",
     "views.comparison": "analysis.comparison analysis.intervals analysis.limits analysis.series export.nulls shown "
-    "views.listing views.*",
+    "views.listing",
     "views.doctor": "doctor.findings doctor.diagnosis",
-    "views.timeline": "frames metrics readings views.*",
+    "views.timeline": "metrics readings views.*",
     "views.html_data": "analysis.decision_table analysis.verdict_bins metrics outline pyramid samples spans views.*",
     "views.html_report": "shown views.* views.html_data",
     "views.verdict": "analysis.advice analysis.decision_table analysis.verdict_windows presets shown views.*",
@@ -178,7 +177,7 @@ LAYERS: dict[str, str] = {
     "views.notebook": "analysis.* shown",
     "measured": "analysis.* errors judgements metrics requirements samples sources spans views.notebook",
     "background": "errors frames measured outline plan readings samples self_cost session sources",
-    "export.*": "frames metrics samples sources",
+    "export.*": "frames sources",
     "export.trace": "devices metrics outline pyramid recording_reader samples sources span_frames spans",
     "export.headroom": "headroom export.nulls",
     "export.github": "judgements views.summary",
