@@ -6,7 +6,6 @@ import csv
 import json
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +19,8 @@ from cufall_py.analysis.verdict_windows import Classifier, first_two, verdicts_o
 from cufall_py.errors import UsageError
 from cufall_py.metrics import TIME, Metric, MetricSet
 from cufall_py.samples import Samples, fold
+from tests.helpers import DATA, MS
 
-DATA = Path(__file__).parent / "data"
-MS = 1_000_000
 QUIET = {"tensor": 0.0, "sm": 0.0, "gr": 0.0, "dram": 0.0, "issue": 0.0, "fma": 0.0, "alu": 0.0, "launches": 0.0}
 QUIET |= {"pcie.rx": 0.0, "pcie.tx": 0.0}
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cufall_py import Playback, cli
+from cufall_py import Playback
 from tests.recordings import side_by_side, working
+from tests.test_report import ends
 
 pytestmark = pytest.mark.usefixtures("signals_as_before")
 
@@ -43,12 +44,6 @@ def known(tmp_path: Path) -> str:
 def without_fma(tmp_path: Path) -> str:
     names = [name for name in NAMES if name not in ("fma", "alu")]
     return str(working(tmp_path / "without.cufall", PHASES, names))
-
-
-def ends(words: str, capfd: pytest.CaptureFixture[str], *files: str) -> tuple[int, str, list[str]]:
-    code = cli._run(["report", *files, *shlex.split(words)])
-    out, error = capfd.readouterr()
-    return code, out, error.splitlines()
 
 
 def scopes(out: str) -> dict[str, dict[str, object]]:

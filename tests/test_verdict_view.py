@@ -19,12 +19,12 @@ from cufall_py.shown import share_text
 from cufall_py.views.styled import plain
 from cufall_py.views.verdict import advices, cells, row
 from cufall_py.views.verdict_screen import Scene, screen, stripe
+from tests.helpers import MS
 from tests.recordings import working
 from tests.scripted import command, cufall, script
 from tests.terminals import Terminal
 from tests.test_verdict_report import NAMES, PHASES
 
-MS = 1_000_000
 GR = Metric("gr", "gr", ("gr__cycles_active.avg",), "gr__cycles_elapsed.max", peak=1.0)
 RAW = Metric("dram", "dram", ("dram__bytes_read.sum",), TIME, peak=1.0, bounded=False, plain=True)
 COPY = [{"ms": 1000, "gr": 1.0, "sm": 0.9, "dram": 0.8, "issue": 0.1}]
