@@ -14,9 +14,9 @@ from cufall_py.resolve import Wanted, resolve
 from cufall_py.samples import Samples
 from cufall_py.verify.checks import Counted, counted
 from cufall_py.verify.loads import Card, Ran
+from tests.helpers import MS, SECOND
 
 HZ, BYTES_S = 1.98e9, 3.0e12
-MS, SECOND = 1_000_000, 1_000_000_000
 CYCLES = {"bf16": 8, "fp16": 8, "int8": 8, "fp8": 4}
 """Tensor cycles of an mma."""
 H200 = Card(0, "GPU-1", "NVIDIA H200", (9, 0), 132, 60 << 20, 13000, blocks=264, warps=8)

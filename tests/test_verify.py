@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from cufall_py.errors import CufallError, SourceError
 from cufall_py.metrics import MetricSet
 from cufall_py.resolve import Wanted, chip_note
 from cufall_py.samples import Samples
+from cufall_py.verify import ptx
 from cufall_py.verify.checks import (
     HELD,
     MISSED,
@@ -156,10 +159,6 @@ def test_sampling_that_slows_the_load() -> None:
 
 
 def test_types_are_those_that_the_chip_multiplies() -> None:
-    from dataclasses import replace
-
-    from cufall_py.verify import ptx
-
     assert ptx.products((9, 0)) == ptx.products((8, 0)) == ptx.products((10, 0)) == ("bf16", "fp16", "int8")
     assert ptx.products((8, 9)) == ("bf16", "fp16", "int8", "fp8")
     assert ptx.products((12, 0)) == ("bf16", "fp16", "int8", "fp8", "fp4")
@@ -304,8 +303,6 @@ def test_what_was_verified_here_is_shown(capfd: pytest.CaptureFixture[str]) -> N
 
 def test_sessions_count_what_a_source_gives(tmp_path: Path) -> None:
     """Over real workers and rings: half of the peak, all of the time, from a scripted GPU."""
-    from dataclasses import replace
-
     source = script(tmp_path)
     counting = Sessions(replace(H200, uuid="0"))
     with counting.sampling(("tensor", "sm"), source) as counter:
@@ -378,8 +375,6 @@ def test_a_child_that_ends_at_work(tmp_path: Path) -> None:
 
 def test_the_real_child_says_what_it_lacks() -> None:
     """Here there is no driver, or no cuda-bindings; each is one line."""
-    import sys
-
     from tests.gpu.measure import missing
 
     if not missing():
