@@ -13,17 +13,17 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .account import Account
 from .errors import CufallError, InvalidMeasurement, UsageError
 from .feed import LiveFeed
 from .frames import Frame, Framer
 from .gpu import Gpu
 from .launch import launch
-from .metrics import INFINITE
-from .notes import ClockSteps, pair_note, rest_lost
+from .notes import ClockSteps, pair_note
 from .outline import REGION_BEGIN, REGION_END
 from .plan import Plan, checked, whole_frames, with_longer_frames, with_longer_samples
 from .readings import Reading, Readings
-from .samples import Samples, Tally
+from .samples import Samples
 from .saying import Say
 from .self_cost import LEAST_SHARE_S, Cost
 from .sources import Opened
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 LONG_NS = 2_000_000_000
 """From this length of a frame on a person is told when the first will end."""
-MOST_SILENT_S = 1.0
-"""How much longer than two decodes a GPU may have given nothing at the end."""
 FIRST_WAIT_S = 2.0
 """How long the first frame waits for the slowest GPU's first sample."""
 POLL_S = 0.01
@@ -69,7 +67,6 @@ class LiveSession:
         asked: float = 0.0,
         cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
-        self._cpu_s = cpu_s
         self._say, self._on_samples = say, on_samples
         self._recording: LiveRecording | None = None
         self._tick: Callable[[], None] | None = None
@@ -84,8 +81,7 @@ class LiveSession:
         except BaseException:
             self._feed.close()
             raise
-        self._began, self._cpu_before_s = self._feed.began, cpu_s()
-        self._start_s, self._wall_s, self._cpu_after_s = self._began - asked, 0.0, 0.0
+        before_s = cpu_s()
         self.gpus: list[Gpu] = self._feed.gpus
         self.opened = _described(self.gpus)
         """What is sampled of each GPU; one that has not started is described by what the others give."""
@@ -94,7 +90,8 @@ class LiveSession:
         self._framer = Framer([o.metrics for o in self.opened], self.plan.frame_ns, self.plan.frame_wait_ns)
         self._framing, self._due = False, deque[Frame]()
         self._heard_ns = [0] * len(self.gpus)
-        self._sampled, self._ended = [self._began] * len(self.gpus), 0.0
+        decode_s = self.plan.decode_ns / 1e9
+        self._account = Account(self.gpus, asked, self._feed.began, decode_s, lambda: cpu_s() - before_s)
         self._pairs_to_explain = bool(self.plan.wanted.denominator)
 
     turn: None = None
@@ -192,18 +189,7 @@ class LiveSession:
 
     def cost(self) -> Cost:
         """What cufall has taken since the session began."""
-        tally = Tally()
-        for gpu in self.gpus:
-            tally = tally + gpu.tally
-        return Cost(
-            wall_s=self._wall_s or time.monotonic() - self._began,
-            reader_cpu_s=(self._cpu_after_s or self._cpu_s()) - self._cpu_before_s,
-            workers_cpu_s=tally.cpu_ns / 1e9,
-            tally=tally,
-            late_samples=sum(self._framer.late),
-            overwritten=sum(gpu.overwritten for gpu in self.gpus),
-            start_s=self._start_s,
-        )
+        return self._account.cost(sum(self._framer.late))
 
     def counts(self) -> tuple[int, int]:
         """Samples got and lost so far."""
@@ -212,41 +198,23 @@ class LiveSession:
 
     def summary(self) -> list[str]:
         """What was measured and what it took, a line each for a person."""
-        cost = self.cost()
-        silent_s = {gpu.device.ordinal: s for k, gpu in enumerate(self.gpus) if (s := self._silent_s(k))}
-        return [cost.line() + rest_lost(silent_s), cost.cost_line()]
+        return self._account.lines(sum(self._framer.late))
 
     def check(self) -> None:
         """After the close: raise InvalidMeasurement if a selected GPU gave nothing, or nothing at the end."""
-        if problems := [problem for gpu in self.gpus if (problem := self._problem(gpu))]:
+        if problems := self._account.problems():
             raise InvalidMeasurement("; ".join(problems))
-
-    def _problem(self, gpu: Gpu) -> str:
-        """Why what was measured of this GPU is not of the whole run; empty if it is."""
-        if not gpu.tally.samples:
-            return f"no samples of {gpu.error}" if gpu.error else f"GPU {gpu.device.ordinal} gave no samples"
-        if silent_s := self._silent_s(self.gpus.index(gpu)):
-            return f"GPU {gpu.device.ordinal}: nothing was measured for the last {silent_s:.1f} s"
-        return ""
-
-    def _silent_s(self, gpu: int) -> float:
-        """How long nothing has come of a GPU, if that is too long, else 0; infinite if nothing ever did."""
-        if not self.gpus[gpu].tally.samples:
-            return INFINITE
-        silent_s = (self._ended or time.monotonic()) - self._sampled[gpu]
-        return silent_s if silent_s > MOST_SILENT_S + 2 * self.plan.decode_ns / 1e9 else 0.0
 
     def close(self) -> None:
         """End sampling, take what has come until then, give the counters back and end the recording.
 
         May be called more than once.
         """
-        self._ended = self._ended or time.monotonic()
-        self._wall_s = self._ended - self._began
+        self._account.end()
         try:
             self._feed.close()
             self._take_all(self._feed.unread())
-            self._cpu_after_s = self._cpu_after_s or self._cpu_s()
+            self._account.settle()
         finally:
             if self._readings:
                 self._readings.close()
@@ -260,7 +228,7 @@ class LiveSession:
         self.close()
 
     def _check_open(self) -> None:
-        if self._wall_s:
+        if self._account.ended:
             raise CufallError("this session is closed")
 
     def _endless(self) -> Iterator[Frame]:
@@ -303,7 +271,7 @@ class LiveSession:
 
     def _sleep(self) -> None:
         """Until the next decode's mark, or a moment only if a GPU has not come for the last one."""
-        young = time.monotonic() - self._began < YOUNG_S
+        young = time.monotonic() - self._feed.began < YOUNG_S
         period_ns = min(self.plan.decode_ns, self.plan.frame_ns) if young else self.plan.decode_ns
         now_ns = time.time_ns()
         into_ns = now_ns % period_ns
@@ -328,7 +296,7 @@ class LiveSession:
                 self._take(gpu, samples)
 
     def _take(self, gpu: int, samples: Samples) -> None:
-        self._sampled[gpu] = time.monotonic()
+        self._account.gave(gpu)
         self._follow(gpu)
         self._on_samples(gpu, samples)
         self._record(gpu, samples)

@@ -77,6 +77,7 @@ LAYERS: dict[str, str] = {
     "doctor.diagnosis": "doctor.facts doctor.findings doctor.machine doctor.gpus doctor.surroundings",
     "doctor.*": "devices errors host_files launch ring_file doctor.facts",
     "gpu": "frames gaps devices errors ring samples sources",
+    "account": "gpu metrics notes samples self_cost",
     "feed": "gpu launch sampler devices errors metrics plan ring samples sources saying",
     "arrow_file": "errors",
     "keep": "errors",
