@@ -13,6 +13,7 @@ from cufall_py.engines.drive import MOST_LINE, DriveProblem, Work, drive, levels
 from cufall_py.engines.driven import Asked, Driven
 from cufall_py.views.driven import notes
 from tests.endpoints import Talk, serving as page_server
+from tests.scripted import soon
 from tests.servers import serving
 
 DONE = b"data: [DONE]\n\n"
@@ -34,10 +35,11 @@ MODELS = json.dumps({"data": [{"id": "m"}]}).encode()
 def test_what_was_asked_for_comes(tmp_path: Path) -> None:
     with serving(tmp_path, "--decode-ms", "5") as server:
         found = drive(server.url, 3, Work(prompt_tokens=20, output_tokens=10, requests=7))
+        # a step is written down after its tokens have been given
+        assert soon(lambda: sum(step["firsts"] + step["decode"] for step in server.steps()) == 70)
         steps = server.steps()
     assert [(one.made, one.prompt, len(one.came_s)) for one in found.asked] == [(10, 20, 10)] * 7
     assert (found.tokens, found.problems) == (70, ())
-    assert sum(step["firsts"] + step["decode"] for step in steps) == 70
     assert max(step["running"] for step in steps) == 3
     assert all(one.tpot_s > 0.004 for one in found.asked)
 
