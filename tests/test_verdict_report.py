@@ -63,11 +63,27 @@ def test_each_region_has_the_verdict_that_its_values_say(known: str, capfd: pyte
     assert "CUDA graphs" in found["decode-eager"]["advice"]
 
 
+def test_how_far_it_is_from_another_verdict_is_told(known: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """By the table: of tensor 0.8 the time is 0.8 / 0.9, which is 0.78 above the half that it takes."""
+    found = scopes(ends("--json", capfd, known)[1])
+    edges = {
+        "nothing": (1.0, None),
+        "prefill": (0.8 / 0.9 / 0.5 - 1, "memory_bound"),  # dram is a quarter of what it would have to be
+        "prefill-simt": (0.75 / 0.9 / 0.5 - 1, "latency_bound"),  # 0.17 of the time is left, of 0.5
+        "decode-eager": (0.75 / 0.5 - 1, "latency_bound"),  # the gap is 0.75, and 0.22 of 0.5 is left
+        "decode-graph": (0.55 / 0.9 / 0.5 - 1, "latency_bound"),
+    }
+    for name, (distance, nearest) in edges.items():
+        assert found[name]["distance"] == pytest.approx(distance, abs=1e-6), name
+        assert found[name]["nearest"] == nearest, name
+    assert (found[""]["distance"], found[""]["nearest"]) == (None, None)  # means of what takes turns tell nothing
+
+
 def test_what_was_not_measured_is_unknown_and_named(without_fma: str, capfd: pytest.CaptureFixture[str]) -> None:
     found = scopes(ends("--json", capfd, without_fma)[1])
     assert found["prefill-simt"]["class"] == "unknown"
     assert found["prefill-simt"]["missing"] == ["fma"]
-    assert found["prefill-simt"]["runner_up"] is None
+    assert [found["prefill-simt"][key] for key in ("runner_up", "nearest", "distance")] == [None, None, None]
     others = {name: verdict for name, verdict in EXPECTED.items() if name != "prefill-simt"}
     assert {name: found[name]["class"] for name in others} == others
 
@@ -76,9 +92,9 @@ def test_a_person_reads_classes_evidence_and_advice(known: str, capfd: pytest.Ca
     code, out, _ = ends("--metric tensor", capfd, known)
     lines = out.splitlines()
     at = lines.index("verdict, of frames of 50 ms")
-    assert lines[at + 1].split() == ["REGION", "GPU", "VERDICT", "SHARE", "BESIDES", "EVIDENCE"]
+    assert lines[at + 1].split() == ["REGION", "GPU", "VERDICT", "SHARE", "BESIDES", "TO", "ITS", "EDGE", "EVIDENCE"]
     simt = next(line for line in lines[at:] if line.startswith("prefill-simt"))
-    told = "prefill-simt g0 cuda-core-bound 100% fma 75%, alu 0%, tensor 0%, dram 3%"
+    told = "prefill-simt g0 cuda-core-bound 100% 67%, next latency-bound fma 75%, alu 0%, tensor 0%, dram 3%"
     assert " ".join(simt.split()) == told
     assert sum(line.startswith("cuda-core-bound: the work runs on the CUDA cores") for line in lines) == 1
     assert code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_a_terminal_shows_class_stripe_evidence_and_advice(tmp_path: Path) -> No
     words = command("--view", "verdict", "--source", source, "--decode-us", "50000")
     with Terminal(words, 100, 24) as terminal:
         text = terminal.until(lambda text: re.search(r"^g1 memory-bound +100% +M{8,}", text, re.MULTILINE))
-        assert "dram 80%, tensor 0%, sm 90%" in text and "device memory is the limit" in text
+        assert "dram 80%, tensor 0%, sm 90%; to its edge 78%" in text and "device memory is the limit" in text
         assert "m memory-bound" not in text and "M memory-bound" in text
         terminal.press("q")
         assert terminal.ends() == 0
@@ -141,7 +142,10 @@ def test_gaps_are_many_where_every_sample_had_some_work() -> None:
     for least, verdict in ((0.2, "launch-bound"), (0.0, "unknown")):
         recent = Recent([GR, launches, link], 1, 2)
         recent.add(np.array([[0.3, 30_000, 0.0]]), np.array([[least, 0.0, 0.0]]), np.array([50.0 * MS]), 50 * MS)
-        assert recent.windows()[0].verdict == verdict
+        window = recent.windows()[0]
+        assert window.verdict == verdict
+        # the gap is 0.7, and 0.5 its edge
+        assert window.distance == pytest.approx(0.4 if least else math.nan, nan_ok=True)
     assert "gap_within" in recent.windows()[0].missing
 
 

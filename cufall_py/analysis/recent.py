@@ -13,7 +13,7 @@ from .decision_table import TABLE, UNKNOWN, DecisionTable
 from .evidence import GAP_WITHIN, INPUTS
 from .verdict import Verdicts, classify
 from .verdict_frames import IDLE_SAMPLE
-from .verdict_windows import ClassTimes, WindowVerdict
+from .verdict_windows import ClassTimes, WindowVerdict, with_nearness
 
 Floats = NDArray[np.float64]
 
@@ -58,17 +58,22 @@ class Recent:
     def windows(self) -> list[WindowVerdict]:
         """Of each GPU, what the frames that are kept come to."""
         self._classify()
-        return [self._window(gpu) for gpu in range(self._covered_ns.shape[1])]
+        rows = self._rows()
+        covered_ns, gaps = self._covered_ns[rows], self._gaps[rows]
+        means = _over(covered_ns[:, :, None], self._means[rows])
+        told = (~np.isnan(gaps) | (covered_ns == 0)).all(axis=0)
+        gaps = np.where(told, _over(covered_ns, gaps), np.nan)
+        windows = [self._window(rows, gpu, means[gpu]) for gpu in range(len(means))]
+        return with_nearness(windows, self._evidence(means, gaps), self._table)
 
-    def _window(self, gpu: int) -> WindowVerdict:
-        rows, times = self._rows(), ClassTimes()
-        covered_ns = self._covered_ns[rows, gpu]
-        times.add(covered_ns, self._verdicts[rows * self._covered_ns.shape[1] + gpu])
-        means = self._means[rows, gpu]
-        weights = np.where(np.isnan(means), 0.0, covered_ns[:, None])
-        with np.errstate(invalid="ignore"):
-            mean = (np.nan_to_num(means) * weights).sum(axis=0) / weights.sum(axis=0)
-        return times.verdict(len(rows) * self._period_ns, self._named(mean))
+    def _window(self, rows: NDArray[np.intp], gpu: int, means: Floats) -> WindowVerdict:
+        times = ClassTimes()
+        times.add(self._covered_ns[rows, gpu], self._verdicts[rows * self._covered_ns.shape[1] + gpu])
+        return times.verdict(len(rows) * self._period_ns, self._named(means))
+
+    def _evidence(self, means: Floats, gaps: Floats) -> dict[str, Floats]:
+        """As `classify` takes it."""
+        return {**dict(zip(self._labels, means.T, strict=True)), GAP_WITHIN: gaps}
 
     def _named(self, values: Floats) -> dict[str, float]:
         return dict(zip(self._labels, values.tolist(), strict=True))
@@ -84,7 +89,14 @@ class Recent:
             return
         gpus = self._covered_ns.shape[1]
         values = self._means[rows].reshape(len(rows) * gpus, -1)
-        means = {**dict(zip(self._labels, values.T, strict=True)), GAP_WITHIN: self._gaps[rows].ravel()}
-        found = classify(means, len(values), self._table)
+        found = classify(self._evidence(values, self._gaps[rows].ravel()), len(values), self._table)
         self._verdicts.put((rows[:, None] * gpus + np.arange(gpus)).ravel(), found)
         self._classified = self._count
+
+
+def _over(covered_ns: Floats, values: Floats) -> Floats:
+    """Means along the first axis, of what was measured, by how long it was."""
+    weights = np.where(np.isnan(values), 0.0, covered_ns)
+    with np.errstate(invalid="ignore"):
+        out: Floats = (np.nan_to_num(values) * weights).sum(axis=0) / weights.sum(axis=0)
+    return out

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from cufall_py.shown import html_table, percent, plain
 
 from .decision_table import CLASSES, MIXED, TABLE, UNKNOWN, DecisionTable
 from .evidence import GAP_WITHIN
-from .verdict import NAMES, Verdicts, classify
+from .verdict import NAMES, NONE, Verdicts, classify, rivals
 from .verdict_frames import FrameTotals, frame_totals, means_of
 
 Floats = NDArray[np.float64]
@@ -34,7 +35,7 @@ class WindowVerdict:
     is the class with the most time, mixed if none has half; `runner_up` the one with the most besides (empty: none).
     `at_most` is each share with the unknown time that may be of that class. `means` is what was measured over the
     window, each the quotient of its sums, by short name. `missing` names what unknown frames lacked, the most frequent
-    first.
+    first. `nearest` and `distance` are as `with_nearness` has them.
     """
 
     verdict: str
@@ -43,6 +44,8 @@ class WindowVerdict:
     at_most: Mapping[str, float]
     means: Mapping[str, float]
     missing: tuple[str, ...] = ()
+    nearest: str = ""
+    distance: float = math.nan
 
     @property
     def share(self) -> float:
@@ -129,7 +132,7 @@ class Classifier:
         self._metrics, self._frame_ns, self._table, self._on_frames = metrics, frame_ns, table, on_frames
         self._waiting: list[FrameTotals] = []
         self._frames = 0
-        self._times, self._totals = ClassTimes(), np.zeros(len(metrics.counters) + 1)
+        self._times, self._totals, self._gap_ns = ClassTimes(), np.zeros(len(metrics.counters) + 1), 0.0
 
     def add(self, samples: Samples) -> None:
         """Take the next samples (in order, not overlapping)."""
@@ -151,7 +154,10 @@ class Classifier:
         if self._frames:
             self._classify(FrameTotals.join(self._waiting))
         self._waiting, self._frames = [], 0
-        return self._times.verdict(wanted_ns, self._means())
+        evidence = self._evidence()
+        means = {name: float(mean[0]) for name, mean in evidence.items() if name != GAP_WITHIN}
+        window = self._times.verdict(wanted_ns, means)
+        return with_nearness([window], evidence, self._table)[0]
 
     def _classify(self, frames: FrameTotals) -> None:
         if len(frames):
@@ -159,12 +165,33 @@ class Classifier:
             self._times.add(frames.covered_ns, found)
             self._on_frames(frames, found)
             self._totals += frames.totals.sum(axis=0)
+            self._gap_ns += float(frames.gap_ns.sum())
 
-    def _means(self) -> dict[str, float]:
+    def _evidence(self) -> dict[str, Floats]:
+        """(1,) each, of all the window as if it were one frame; of nothing, nothing."""
         if not self._totals[-1]:
             return {}
-        whole = FrameTotals(self._frame_ns, np.zeros(1, np.int64), self._totals[None], np.full(1, np.nan))
-        return {name: float(mean[0]) for name, mean in means_of(whole, self._metrics).items()}
+        whole = FrameTotals(self._frame_ns, np.zeros(1, np.int64), self._totals[None], np.full(1, self._gap_ns))
+        return evidence_of(whole, self._metrics)
+
+
+def with_nearness(
+    windows: Sequence[WindowVerdict], evidence: Mapping[str, Floats], table: DecisionTable = TABLE
+) -> list[WindowVerdict]:
+    """These (n) windows, each with the class that its means come nearest to besides (empty: near to none) and their
+    distance from the nearest edge, as `rivals` has both.
+
+    `evidence`, (n,) each, is as `classify` takes it. Of what is unknown there is no distance (NaN), nor where the means
+    alone would give another verdict, as those of what takes turns do.
+    """
+    classes = classify(evidence, len(windows), table).classes
+    found = zip(windows, classes, *rivals(evidence, len(windows), table), strict=True)
+    return [
+        replace(window, nearest="" if near == NONE else CLASSES[near], distance=float(distance))
+        if code != UNKNOWN and window.verdict == CLASSES[code]
+        else window
+        for window, code, near, distance in found
+    ]
 
 
 def verdicts_of(frames: FrameTotals, metrics: MetricSet, table: DecisionTable = TABLE) -> Verdicts:

@@ -160,6 +160,8 @@ def verdict(window: WindowVerdict) -> dict[str, Any]:
         "at_most": {spelt(name): share for name, share in window.at_most.items()},
         "evidence": {name: or_null(mean) for name, mean in window.means.items()},
         "missing": list(window.missing),
+        "nearest": spelt(window.nearest) or None,
+        "distance": or_null(window.distance),
         "advice": advice(window.verdict, window.missing, window.means),
     }
 

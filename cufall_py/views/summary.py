@@ -192,7 +192,7 @@ def verdict_table(report: Report) -> Table:
         names = [scope.name or EVERYTHING] + [""] * len(report.opened)
         windows = report.summary.verdicts[scope.name]
         rows += [(name, o.label, *verdict.cells(w)) for name, o, w in zip(names, report.opened, windows, strict=False)]
-    return Table(("region", "gpu", *verdict.HEAD), rows, words=6)
+    return Table(("region", "gpu", *verdict.HEAD), rows, words=7)
 
 
 def advices(report: Report) -> Iterator[str]:

@@ -40,12 +40,13 @@ def _leads(window: WindowVerdict) -> bool:
     return window.share >= max(window.shares.values())
 
 
-HEAD = ("verdict", "share", "besides", "evidence")
+HEAD = ("verdict", "share", "besides", "to its edge", "evidence")
 
 
 def cells(window: WindowVerdict) -> tuple[str, ...]:
     """A window under HEAD."""
-    return (window.verdict, own_share(window), besides(window), evidence_text(window.verdict, window.means))
+    evidence = evidence_text(window.verdict, window.means)
+    return (window.verdict, own_share(window), besides(window), edge_text(window), evidence)
 
 
 def besides(window: WindowVerdict) -> str:
@@ -53,6 +54,11 @@ def besides(window: WindowVerdict) -> str:
     told = window.verdict if _leads(window) else ""
     found = [(share, name) for name, share in window.shares.items() if share >= LEAST_SHARE and name != told]
     return ", ".join(f"{name} {share_text(share)}" for share, name in sorted(found, reverse=True))
+
+
+def edge_text(window: WindowVerdict) -> str:
+    """`20%, next latency-bound`: by how much the evidence would have to change for another verdict."""
+    return ", next ".join(filter(None, [share_text(window.distance), window.nearest]))
 
 
 def row(start_ns: int, gpus: Sequence[str], verdicts: Sequence[str], means: Sequence[Mapping[str, float]]) -> str:

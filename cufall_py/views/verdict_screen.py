@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from cufall_py.analysis.decision_table import CLASSES
 from cufall_py.analysis.verdict_windows import WindowVerdict
 
 from .styled import Line, fitted, wrapped
-from .verdict import NAME_WIDTH, besides, evidence_text, own_share
+from .verdict import NAME_WIDTH, besides, edge_text, evidence_text, own_share
 
 LETTERS = dict(zip(CLASSES, "_lMTCwyX+?", strict=True))
 """Of each class: in a stripe its letter says which it is, its colour only helps."""
@@ -94,7 +95,9 @@ def _gpu(scene: Scene, k: int, columns: int, most: int) -> list[Line]:
     if room >= LEAST_STRIPE:
         first += stripe(scene.codes[:, k], room)
     indent, rest = " " * (gpu_width + 1), besides(window)
-    figures = "; ".join(filter(None, [evidence_text(window.verdict, window.means), rest and f"besides {rest}"]))
+    edge = "" if math.isnan(window.distance) else f"to its edge {edge_text(window)}"
+    evidence = evidence_text(window.verdict, window.means)
+    figures = "; ".join(filter(None, [evidence, edge, rest and f"besides {rest}"]))
     told = wrapped(figures, columns, max(most - 2, min(most - 1, 1)), indent)
     todo = wrapped(advice(window.verdict, window.missing, window.means), columns, most - 1 - len(told), indent)
     return [first, *([(text, "")] for text in told), *([(text, "dim")] for text in todo)]
