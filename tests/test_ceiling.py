@@ -24,7 +24,7 @@ from cufall_py.analysis.ceiling import (
     of_times,
     work,
 )
-from cufall_py.analysis.models import Experts, Model, model_from, plain_model
+from cufall_py.analysis.models import Experts, Model, kept_in, model_from, plain_model
 from cufall_py.metrics import MetricSet
 from cufall_py.peaks import TABLE, peaks_of
 from cufall_py.resolve import Wanted
@@ -248,14 +248,17 @@ def test_formats(quantization: dict[str, Any], size: float, kind: str) -> None:
         ({"text_config": "x"}, "it holds no JSON object"),
         ({"hidden_size": "big"}, "its hidden_size is 'big', no whole number"),
         ({"num_hidden_layers": 0}, "its num_hidden_layers is 0"),
-        ({"num_hidden_layers": 10**12}, "its num_hidden_layers is 1000000000000, which no model has"),
+        ({"num_hidden_layers": 10**9}, "its num_hidden_layers is 1000000000, which no model has"),
+        ({"hidden_size": 10**400}, "its hidden_size is 1000"),
+        ({"quantization_config": {"quant_method": "awq", "group_size": 10**400, "bits": 4}}, "its group_size is 1000"),
+        ({"quantization_config": {"quant_method": "a\nb"}}, "its quantization 'a\\nb' is not known"),
         ({"num_key_value_heads": "8"}, "its num_key_value_heads is '8', no whole number"),
         (
             {"quantization_config": {"quant_method": "awq", "group_size": "x", "bits": 4}},
             "its numbers are not of the kinds they must be",
         ),
         ({"layer_types": ["full_attention"]}, "its numbers are not of the kinds they must be"),
-        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "its quantization bitsandbytes is not known"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "its quantization 'bitsandbytes' is not known"),
         ({"torch_dtype": "float32"}, "its dtype is 'float32', which no ceiling is made of"),
         ({"dtype": 5}, "its dtype is 5, which no ceiling is made of"),
         ({"quantization_config": {"quant_method": "awq"}}, "it has no group_size"),
@@ -274,6 +277,12 @@ def test_no_config_ends_in_anything_but_a_line(changes: dict[str, Any]) -> None:
         model_from({**config("deepseek-v3"), **changes})
     except ValueError as error:
         assert "\n" not in str(error)
+
+
+def test_the_largest_that_can_be_asked_are_finite() -> None:
+    most = dict.fromkeys(("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size"), 10**9)
+    of = work(kept_in(model("llama-3.1-8b", **most), 1e15), Serving(10**9, 10**9, prefill=True, kv_bytes=1e15))
+    assert all(math.isfinite(number) for number in (of.bytes, *of.flop.values()))
 
 
 # -- gaps
@@ -438,9 +447,14 @@ def test_what_was_not_recorded_is_no_ceiling(tmp_path: Path, capfd: pytest.Captu
         ("--batch 4", "--batch is of a model: give --model or --active-params too"),
         ("--active-params 1B --model x", "--model and --active-params both say which model it is: give one"),
         ("--active-params 1B --phase prefill", "--phase prefill needs --context"),
-        ("--active-params many", "many is no number above 0"),
-        ("--active-params -3B", "-3B is no number above 0"),
-        ("--active-params nan", "nan is no number above 0"),
+        ("--active-params many", "many is no number above 1"),
+        ("--active-params -3B", "-3B is no number above 1"),
+        ("--active-params nan", "nan is no number above 1"),
+        ("--active-params 0.3", "0.3 is no number above 1"),
+        ("--active-params 1e308", "1e308 is no number above 1, to 1000T"),
+        ("--active-params 1B --kv-bytes 1e308", "1e308 is no number above 0, to 1000T"),
+        ("--active-params 1B --batch 1" + 400 * "0", "is not in the range 1<=x<=1000000000"),
+        ("--active-params 1B --tp 1" + 400 * "0", "is not in the range 1<=x<=1000000000"),
         ("--model /nonexistent", "--model /nonexistent: No such file or directory"),
         ("--model {dir}/no.json", "no.json: it is no JSON (Expecting value, line 1)"),
         ("--model {dir}/list.json", "list.json: it holds no JSON object"),

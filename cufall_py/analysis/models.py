@@ -12,6 +12,8 @@ from typing import Any
 
 Config = Mapping[str, Any]
 MOST_LAYERS = 10_000
+MOST = 10**9
+"""Of any other number of a config: far beyond any model, and what is made of them stays finite."""
 
 
 @dataclass(frozen=True)
@@ -241,10 +243,10 @@ def _formats(quantization: Config | None) -> tuple[Format, Format]:
     elif name == "nvfp4":  # 16 values of 4 bits share a scale of 8
         kept = Format(4.5 / 8, "fp4")
     elif name in ("awq", "gptq"):  # a scale of 16 bits a group; products are of what is widened to bf16
-        group = quantization["group_size"]
-        kept = Format((_whole(quantization, "bits") + (16 / group if group > 0 else 0)) / 8, "bf16")
+        scale = 16 / _whole(quantization, "group_size") if quantization["group_size"] > 0 else 0
+        kept = Format((_whole(quantization, "bits") + scale) / 8, "bf16")
     else:
-        raise ValueError(f"its quantization {name} is not known; give --active-params and --weight-bytes")
+        raise ValueError(f"its quantization {name!r:.50} is not known; give --active-params and --weight-bytes")
     return kept, kept
 
 
@@ -259,8 +261,8 @@ def _each(layer: Layer) -> int:
 
 def _whole(config: Config, name: str) -> int:
     value = config[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"its {name} is {value!r}, no whole number above 0")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise ValueError(f"its {name} is {value!r:.50}, no whole number from 1 to 10^9")
     return value
 
 

@@ -21,10 +21,17 @@ if TYPE_CHECKING:
 SCALES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 
+MOST, MOST_WHOLE = 1e15, 10**9
+"""Of a quantity and of a count: far beyond any model and server, and what is made of them stays finite."""
+
+
 class Quantity(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A number above 0, with a scale if it has one: 37B, 70K, 0.53."""
+    """A number above some least one, with a scale if it has one: 37B, 70K, 0.53."""
 
     name = "quantity"
+
+    def __init__(self, above: float = 0) -> None:
+        self.above = above
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value).strip().upper()
@@ -33,23 +40,23 @@ class Quantity(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             number = float(text[:-1] if scale > 1 else text) * scale
         except ValueError:
             number = math.nan
-        if not 0 < number < math.inf:
-            self.fail(f"{value} is no number above 0, such as 37B or 70K", param, ctx)
+        if not self.above < number <= MOST:
+            self.fail(f"{value} is no number above {self.above:g}, to 1000T, such as 37B or 70K", param, ctx)
         return number
 
 
 OPTIONS = (
     option("--ceiling", is_flag=True, help="How busy the tensor pipe could have been, and what fills the gap."),
     option("--model", default="", metavar="FILE", help="By this model too: its config.json, as Hugging Face has it."),
-    option("--active-params", type=Quantity(), metavar="N", help="Instead: weights that a token meets, such as 37B."),
+    option("--active-params", type=Quantity(1), metavar="N", help="Instead: weights that a token meets, such as 37B."),
     option("--weight-bytes", type=Quantity(), metavar="B", help="Bytes of a weight. [default: the model's, else 2]"),
     option(
         "--kv-bytes", type=Quantity(), metavar="B", help="Bytes of cache a token, all layers. [default: the model's]"
     ),
-    option("--batch", type=click.IntRange(1), metavar="N", help="Sequences at once. [default: 1]"),
-    option("--context", type=click.IntRange(0), metavar="N", help="Tokens of each sequence. [default: 0]"),
+    option("--batch", type=click.IntRange(1, MOST_WHOLE), metavar="N", help="Sequences at once. [default: 1]"),
+    option("--context", type=click.IntRange(0, MOST_WHOLE), metavar="N", help="Tokens of each sequence. [default: 0]"),
     option("--phase", type=click.Choice(["prefill", "decode"]), help="What the steps are. [default: decode]"),
-    option("--tp", type=click.IntRange(1), metavar="N", help="GPUs that split each layer. [default: 1]"),
+    option("--tp", type=click.IntRange(1, MOST_WHOLE), metavar="N", help="GPUs that split each layer. [default: 1]"),
 )
 OF_MODEL = ("weight_bytes", "kv_bytes", "batch", "context", "phase", "tp")
 
