@@ -376,6 +376,17 @@ def test_help_into_a_full_disk_is_no_traceback() -> None:
     assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_disk_that_takes_a_part_is_told(tmp_path: Path, unbuffered: str) -> None:
+    """A file may have 8 KiB, less than the list is long. Python itself would not go on after a write that was cut."""
+    line = f"ulimit -f 8; exec {shlex.join(command('metrics'))} >{tmp_path}/list"
+    ended = subprocess.run(
+        ["bash", "-c", line], env=environment(PYTHONUNBUFFERED=unbuffered), capture_output=True, text=True
+    )
+    assert (tmp_path / "list").stat().st_size == 8 * 1024
+    assert (ended.returncode, ended.stderr) == (1, "cufall: cannot write stdout: File too large\n")
+
+
 def test_a_slow_reader_stalls_nothing(source: str) -> None:
     """It reads a line in a third of a second, of pages; what it reads is whole, and nothing is lost."""
     process = start(

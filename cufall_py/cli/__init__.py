@@ -142,7 +142,7 @@ def main() -> NoReturn:
         sys.exit(completion.answer(cli, asked))
     _stand_in_for_closed()
     if sys.stdout:
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        _write_in_full()
     sys.exit(_run(sys.argv[1:]))
 
 
@@ -191,6 +191,16 @@ def _stand_in_for_closed() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
+
+
+def _write_in_full() -> None:
+    """Make stdout write all that it is given; what its encoding lacks, as its number.
+
+    With PYTHONUNBUFFERED, as container images set it, a write is cut where a disk is full or a reader goes away, and
+    half a document would end with 0. A buffer goes on with the rest, and so is told why.
+    """
+    settings: dict[str, Any] = {"encoding": sys.stdout.encoding, "errors": "backslashreplace", "closefd": False}
+    sys.stdout = open(sys.stdout.fileno(), "w", **settings)  # noqa: SIM115
 
 
 def say(line: str) -> None:
