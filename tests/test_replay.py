@@ -277,6 +277,15 @@ def test_what_is_played_is_not_written_over(
     assert "that file is what is read" in capfd.readouterr().err
 
 
+def test_the_table_of_verdicts_is_not_written_over(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "table.json"
+    path.write_text('{"schema": 1}')
+    words = ["replay", str(phases(tmp_path / "run.cufall")), "--view", "verdict"]
+    assert cli._run([*words, "--verdict-table", str(path), "--csv", str(path)]) == 2
+    assert path.read_text() == '{"schema": 1}'
+    assert "that file is what is read" in capfd.readouterr().err
+
+
 def test_what_is_no_file_is_refused_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli._run(["replay", "/dev/zero"]) == 1
     assert "it is no file" in capfd.readouterr().err

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from cufall_py import cli
-from tests.helpers import EPOCH, MS, SECOND
+from tests.helpers import DATA, EPOCH, MS, SECOND
 from tests.recordings import busy, counters, opened, phases, region, writer
 from tests.scripted import cufall, start
 from tests.test_cli import Terminal
@@ -24,6 +24,7 @@ from tests.test_cli import Terminal
 pytestmark = pytest.mark.usefixtures("signals_as_before")
 
 NOBODY_SAMPLES = {"CUFALL_PYTHON": "/nonexistent", "TZ": "UTC"}
+LLAMA = (DATA / "models" / "llama-3.1-8b.json").read_text()
 
 
 @pytest.fixture
@@ -349,6 +350,18 @@ def test_several_recordings_each_have_to_hold(three: str, tmp_path: Path, capfd:
 
 
 # What may go wrong
+
+
+@pytest.mark.parametrize("output", ["--html", "--csv", "--result"])
+@pytest.mark.parametrize(("read", "text"), [("--model", LLAMA), ("--verdict-table", '{"schema": 1}')])
+def test_what_is_asked_by_is_not_written_over(
+    three: str, read: str, text: str, output: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "asked.json"
+    path.write_text(text)
+    code, _, lines = ends(f"{read} {path} {output} {path}", capfd, three)
+    assert (code, lines) == (2, [f"cufall: {output} {path}: is what is read"])
+    assert path.read_text() == text
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def _attach(urls: Sequence[str], options: dict[str, Any], told: dict[str, Any]) 
     plan = plan_from({**options, "devices": "all"})
     duration_s = duration_from(options, plan)
     with ExitStack() as stack:
-        file, aside = open_csv(options["csv_path"], "", stack), Aside()
+        file, aside = open_csv(options["csv_path"], (), stack), Aside()
         attachment = stack.enter_context(_attached(urls, devices, plan, groups, options, aside))
         _check_judged(requirements, groups, attachment)
         shown = view_of(attachment, options, aside)

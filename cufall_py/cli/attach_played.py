@@ -41,7 +41,7 @@ def play(requirements: Sequence[Requirement], options: dict[str, Any], told: dic
     path = recording_of(options["source"])
     _check(path, options)
     with ExitStack() as stack:
-        file, aside = open_csv(options["csv_path"], path, stack), Aside()
+        file, aside = open_csv(options["csv_path"], (path,), stack), Aside()
         played = stack.enter_context(_played(path, options, aside))
         end_in_order()
         end = _follow(played, options, aside, csv_sink(played, file, options["csv_path"]) if file else None)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, TextIO
 from cufall_py.errors import UsageError
 
 from . import STDOUT, writing
-from .playing import is_read
+from .playing import is_same
 
 if TYPE_CHECKING:
     from cufall_py.export.csv import CsvWriter
     from cufall_py.sources import Opened
 
 
-def open_csv(path: str, source: str, stack: ExitStack) -> TextIO | None:
-    """None for an empty path. Raises UsageError for what cannot be written, or what `source` is read from."""
+def open_csv(path: str, read: Sequence[str], stack: ExitStack) -> TextIO | None:
+    """None for an empty path. Raises UsageError for what cannot be written, or is among the files that are `read`."""
     if not path:
         return None
     if path == "-":
         return sys.stdout
-    if is_read(path, source):
+    if any(is_same(path, file) for file in read):
         raise UsageError(f"--csv {path}: that file is what is read")
     try:
         file = open(path, "a", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115

@@ -19,7 +19,7 @@ from .charset import takes
 from .csv_file import csv_writer, open_csv, place_of
 from .duration import bad_duration, duration_from
 from .options import SAMPLING, in_colour, is_default, number, option, plan_from, with_options
-from .playing import OPTIONS as PLAYING, FrameSource, playback, source_of
+from .playing import OPTIONS as PLAYING, FrameSource, playback, read_of, source_of
 from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
 from .verdicts import GROUPS, OPTIONS as VERDICTS, groups_from, judging_from, length_from
@@ -94,7 +94,7 @@ def watch(options: dict[str, Any]) -> None:
         duration_s = duration_from(options, plan)
         check_width(options["width"])
         groups = _groups(options)
-        file = open_csv(options["csv_path"], named, stack)
+        file = open_csv(options["csv_path"], (read_of(named), options["verdict_table"]), stack)
         view, aside = _view(options, file), Aside()
         source = stack.enter_context(begin(plan, aside))
         sinks = _sinks(source, file, options, view, judging)

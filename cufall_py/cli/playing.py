@@ -119,10 +119,9 @@ def read_of(source: str) -> str:
     return recording_of(source) or (source.removeprefix(SCRIPT) if source.startswith(SCRIPT) else "")
 
 
-def is_read(path: str, source: str) -> bool:
-    """Whether a path is, by whatever name, the file that a `--source` is read from."""
-    read = read_of(source)
-    return os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read)
+def is_same(path: str, other: str) -> bool:
+    """Whether two paths are, by whatever names, one file."""
+    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
 
 
 def refuse_playing_options(options: dict[str, Any]) -> None:

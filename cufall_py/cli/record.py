@@ -22,7 +22,7 @@ from .duration import LONGEST_S, bad_duration, duration_from
 from .judging import OPTIONS as JUDGING, OWN, End, requirements_from, result_to
 from .options import SAMPLING, is_default, number, option, plan_from, with_defaults, with_options
 from .places import READ, RESULT, check_places, writable
-from .playing import OPTIONS, SUFFIX, is_read, playback, read_of, source_of
+from .playing import OPTIONS, SUFFIX, is_same, playback, read_of, source_of
 from .progress import Progress, size_of
 from .rotate import ROTATE, in_turns, seconds_from
 from .verdicts import NAMED_GROUPS, groups_named
@@ -263,7 +263,7 @@ def _output(asked: str, force: bool, source: str) -> Path:
 def _free(path: Path, force: bool, source: str) -> None:
     if path.is_file() and not force:
         raise UsageError(f"-o {path}: is there already; --force writes over it")
-    if is_read(str(path), source):
+    if is_same(str(path), read_of(source)):
         raise UsageError(f"-o {path}: is what is played")
 
 

@@ -84,8 +84,13 @@ def report(files: tuple[str, ...], **options: Any) -> None:
     if not sys.stdout:
         raise CufallError("stdout is closed, and the report goes there")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would only wait for one another
-    with result_to(options["result"], dict.fromkeys(files, READ)) as told:
+    with result_to(options["result"], _taken(files, options)) as told:
         _report(files, options, told)
+
+
+def _taken(files: Sequence[str], options: dict[str, Any]) -> dict[str, str]:
+    """The files that are read, which no output goes to."""
+    return dict.fromkeys((*files, options["model"], options["verdict_table"]), READ)
 
 
 report.params[1:1] = [_chosen(param) for param in live.params if param.name in CHOOSING]
@@ -128,7 +133,7 @@ def _check_outputs(files: Sequence[str], options: dict[str, Any], judging: bool)
             raise UsageError(f"{flag} holds the samples of one recording")
     if paths.get("--parquet") == "-" and sys.stdout.isatty():
         raise UsageError("--parquet -: is no text, and stdout is a terminal")
-    taken = {options["result"]: RESULT, **dict.fromkeys(files, READ)}
+    taken = {options["result"]: RESULT, **_taken(files, options)}
     check_places({flag: path for flag, path in paths.items() if path != "-"}, taken)
 
 
