@@ -447,6 +447,8 @@ def test_what_was_not_recorded_is_no_ceiling(tmp_path: Path, capfd: pytest.Captu
         ("--batch 4", "--batch is of a model: give --model or --active-params too"),
         ("--active-params 1B --model x", "--model and --active-params both say which model it is: give one"),
         ("--active-params 1B --phase prefill", "--phase prefill needs --context"),
+        ("--ceiling --raw", "--raw: not with a ceiling, which takes shares of the peak"),
+        ("--active-params 1B --full-scale 0.1", "--full-scale: not with a ceiling, which takes shares of the peak"),
         ("--active-params many", "many is no number above 1"),
         ("--active-params -3B", "-3B is no number above 1"),
         ("--active-params nan", "nan is no number above 1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,9 @@ def test_the_roofline_has_the_peak_of_the_memory_that_was_counted(tmp_path: Path
     assert of["reachable"] == {"tensor": 0.9, "memory": 0.9}
     bytes_per_s = [rate(name, {"dram": 1.0}, "GH100") for name in ("dram__bytes_read.sum", "dram__bytes_write.sum")]
     assert of["bytes_per_s"] == pytest.approx(sum(bytes_per_s))
-    assert document(made(file, wanted=Wanted(("tensor",))))["roofline"] is None
+    both = Wanted(("dram", "tensor"))
+    for other in (Wanted(("tensor",)), replace(both, raw=True), replace(both, full_scale=0.1)):
+        assert document(made(file, wanted=other))["roofline"] is None
 
 
 def test_without_what_verdicts_take_there_are_none(tmp_path: Path) -> None:

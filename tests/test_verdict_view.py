@@ -83,6 +83,8 @@ def test_a_terminal_tells_how_a_group_works_together(tmp_path: Path) -> None:
     "words, code, told",
     [
         (("--group", "a=0"), 2, "--group: is told with --view verdict"),
+        (("--view", "verdict", "--raw"), 2, "--raw: not with --view verdict, which takes shares of the peak"),
+        (("--view", "verdict", "--full-scale", "2"), 2, "--full-scale: not with --view verdict"),
         (("--view", "verdict", "--group", "a=0", "--group", "b=0"), 2, "--group b=0: GPU 0 is in a already"),
         (("--view", "verdict", "--group", "a=0", "--duration-sec", "0.1"), 0, "--group: stdout is not a terminal"),
     ],
@@ -90,6 +92,16 @@ def test_a_terminal_tells_how_a_group_works_together(tmp_path: Path) -> None:
 def test_where_groups_cannot_be_told_that_is_said(tmp_path: Path, words: tuple[str, ...], code: int, told: str) -> None:
     ended = cufall("--source", script(tmp_path, pattern=COPY), *words)
     assert ended.returncode == code and told in ended.stderr
+
+
+def test_groups_in_the_environment_wait_for_what_tells_them(tmp_path: Path) -> None:
+    """As a --batch there waits for a model."""
+    source, out = ("--source", script(tmp_path, pattern=COPY), "--duration-sec", "0.5"), tmp_path / "run.cufall"
+    waiting = {"CUFALL_GROUP": "auto", "CUFALL_BATCH": "4"}
+    assert cufall(*source, **waiting).returncode == 0
+    assert cufall("record", *source, "-o", str(out), **waiting).returncode == 0
+    told = cufall("report", str(out), **waiting)
+    assert told.returncode == 0 and "group auto-1" in told.stdout
 
 
 def test_a_group_of_a_gpu_that_is_not_there_is_usage(tmp_path: Path) -> None:

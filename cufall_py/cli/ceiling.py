@@ -11,7 +11,7 @@ import click
 
 from cufall_py.errors import UsageError
 
-from .options import option
+from .options import check_of_peak, is_typed, option
 
 if TYPE_CHECKING:
     from cufall_py.analysis.models import Model
@@ -64,7 +64,7 @@ OF_MODEL = ("weight_bytes", "kv_bytes", "batch", "context", "phase", "tp")
 def question_from(options: dict[str, Any]) -> Question | None:
     """What is asked, None if nothing is. Raises UsageError for what does not go together."""
     of_model = options["model"] or options["active_params"]
-    given = [name for name in OF_MODEL if options[name] is not None]
+    given = [name for name in OF_MODEL if options[name] is not None and is_typed(name)]
     if given and not of_model:
         raise UsageError(f"--{given[0].replace('_', '-')} is of a model: give --model or --active-params too")
     if options["model"] and options["active_params"]:
@@ -73,6 +73,7 @@ def question_from(options: dict[str, Any]) -> Question | None:
         raise UsageError("--phase prefill needs --context: the tokens of each prompt")
     if not (options["ceiling"] or of_model):
         return None
+    check_of_peak(options, "a ceiling")
     from cufall_py.analysis.ceiling import Serving
     from cufall_py.headroom import Question
 

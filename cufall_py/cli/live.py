@@ -18,7 +18,7 @@ from . import Ended, Verb, end_in_order, say, writing
 from .charset import takes
 from .csv_file import csv_writer, open_csv, place_of
 from .duration import bad_duration, duration_from
-from .options import SAMPLING, in_colour, is_default, number, option, plan_from, with_options
+from .options import SAMPLING, check_of_peak, in_colour, is_default, is_typed, number, option, plan_from, with_options
 from .playing import OPTIONS as PLAYING, FrameSource, playback, read_of, source_of
 from .rotate import ROTATE, in_turns, seconds_from
 from .screen import Aside, Quit, why_no_screen
@@ -157,6 +157,7 @@ def _plan(options: dict[str, Any]) -> Plan:
     they can rest on besides the metrics that are named."""
     if options["view"] != "verdict":
         return plan_from(options)
+    check_of_peak(options, "--view verdict")
     from cufall_py.analysis.evidence import INPUTS
     from cufall_py.plan import checked
     from cufall_py.presets import SHORT_NAMES
@@ -170,10 +171,11 @@ def _plan(options: dict[str, Any]) -> Plan:
 
 
 def _groups(options: dict[str, Any]) -> Groups | None:
-    groups = groups_from(options)
-    if groups is not None and options["view"] != "verdict":
+    if options["view"] == "verdict":
+        return groups_from(options)
+    if options["group"] and is_typed("group"):
         raise UsageError("--group: is told with --view verdict, and by a report of a recording")
-    return groups
+    return None
 
 
 def _view(options: dict[str, Any], file: TextIO | None) -> str:

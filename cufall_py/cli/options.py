@@ -189,6 +189,13 @@ def wanted_from(options: dict[str, Any], metrics: tuple[str, ...]) -> Wanted:
     return wanted.with_optional(VERDICT_NAMES) if of_set else wanted
 
 
+def check_of_peak(options: Mapping[str, Any], what: str) -> None:
+    """Raises UsageError where WANTED make metrics something else than the shares of their peaks that `what` takes."""
+    for name, flag in (("raw", "--raw"), ("full_scale", "--full-scale")):
+        if options[name]:
+            raise click.UsageError(f"{flag}: not with {what}, which takes shares of the peak")
+
+
 def _full_scale(value: float) -> float:
     if not 0 <= value < float("inf"):
         raise click.UsageError(bad_full_scale(value))

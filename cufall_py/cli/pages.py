@@ -149,12 +149,13 @@ def _verdict_bins(reading: Reading) -> VerdictBins:
 
 
 def _roofline(report: Report) -> Roofline | None:
-    """None where one of both is a plain quotient."""
+    """None where one of both is no share of its peak."""
     from cufall_py.views.html_data import Roofline
 
     rows = report.summary.scopes[0].rows
     of = [{metric.label: metric for metric in row.metrics} for row in rows]
-    if any(name not in found or found[name].plain for found in of for name in ("tensor", "dram")):
+    shares = [{metric.label for metric in opened.metrics.metrics if metric.bounded} for opened in report.opened]
+    if any(name not in found for found in shares for name in ("tensor", "dram")):
         return None
     peaks = [found["dram"].counted_per_s / found["dram"].mean for found in of if found["dram"].mean > 0]
     alike = peaks and max(peaks) - min(peaks) < ALIKE * max(peaks)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cufall_py.errors import UsageError
 
-from .options import number, option
+from .options import is_typed, number, option
 
 if TYPE_CHECKING:
     from cufall_py.analysis.verdict_scopes import Judging
@@ -68,6 +68,8 @@ NAMED_GROUPS = option(
 
 def groups_named(options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Those that requirements can name. Raises UsageError, also for what is named and not required anything of."""
+    if not options["require"] and not is_typed("group"):
+        return {}  # in the environment it may wait for a report
     groups = named_alone(options)
     if groups and not options["require"]:
         raise UsageError("--group: names GPUs for a --require, such as 'tensor.mean[group=decode] >= 5%'")
