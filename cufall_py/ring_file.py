@@ -43,7 +43,9 @@ def create(uuid: str, size: int) -> tuple[Path, int]:
             return _create_in(directory, uuid, size)
         except OSError as error:
             failures.append(f"{directory}: {error.strerror}")
-    raise SourceError(f"no place for a ring of {size >> 20} MiB ({'; '.join(failures)})")
+    raise SourceError(
+        f"no place for a ring of {size >> 20} MiB ({'; '.join(failures)}); CUFALL_RING_DIR names another folder"
+    )
 
 
 def make_directory(directory: Path) -> None:

@@ -475,6 +475,7 @@ def test_no_directory_for_a_ring_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(SourceError, match="no place for a ring of 16 MiB") as error:
         RingWriter(UUID, {})
     assert str(tmp_path) in str(error.value)
+    assert str(error.value).endswith("; CUFALL_RING_DIR names another folder")
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a tmpfs at /dev/shm")
