@@ -181,14 +181,14 @@ def with_nearness(
     """These (n) windows, each with the class that its means come nearest to besides (empty: near to none) and their
     distance from the nearest edge, as `rivals` has both.
 
-    `evidence`, (n,) each, is as `classify` takes it. Of what is unknown there is no distance (NaN), nor where the means
-    alone would give another verdict, as those of what takes turns do.
+    `evidence`, (n,) each, is as `classify` takes it. There is no distance (NaN) of what is unknown, and of what took
+    turns: where less than half of the time had the verdict, or the means alone would give another.
     """
     classes = classify(evidence, len(windows), table).classes
     found = zip(windows, classes, *rivals(evidence, len(windows), table), strict=True)
     return [
         replace(window, nearest="" if near == NONE else CLASSES[near], distance=float(distance))
-        if code != UNKNOWN and window.verdict == CLASSES[code]
+        if code != UNKNOWN and window.verdict == CLASSES[code] and window.share >= HALF
         else window
         for window, code, near, distance in found
     ]
