@@ -179,9 +179,9 @@ def test_groups_are_told_with_bubbles_and_who_is_waited_for(four: str, capfd: py
 
 def test_a_person_reads_a_table_a_group(four: str, capfd: pytest.CaptureFixture[str]) -> None:
     lines = ends("--verdict-ms 10 --group auto", capfd, four)[1].splitlines()
-    at = lines.index("group auto-1: all idle 0.0%, skew 0.0%")  # the ranks are not alike
-    assert lines[at + 2].split() == ["g0", "70.0%", "0.0%", "30.0%", "0.0%", "0.0%", "--"]
-    at = lines.index("group auto-3: all idle 50.0%, skew 0.0%")
+    at = lines.index("group auto-1: all idle 0%, skew 0%")  # the ranks are not alike
+    assert lines[at + 2].split() == ["g0", "70.0%", "0%", "30.0%", "0%", "0%", "--"]
+    at = lines.index("group auto-3: all idle 50.0%, skew 0%")
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["GPU", "g2", "g3"]
 
 

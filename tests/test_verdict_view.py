@@ -73,8 +73,8 @@ def test_a_terminal_tells_how_a_group_works_together(tmp_path: Path) -> None:
     groups = ("--group", "pair=0-1", "--group", "rest=2")
     words = command("--view", "verdict", "--source", source, "--decode-us", "50000", *groups)
     with Terminal(words, 120, 24) as terminal:
-        text = terminal.sees("pair (g0, g1): all idle 0.0%, skew 100.0%, straggler g1 (alone at work 100.0%)")
-        assert "rest (g2): all idle 100.0%, skew 0.0%" in text
+        text = terminal.sees("pair (g0, g1): all idle 0%, skew 100%, straggler g1 (alone at work 100%)")
+        assert "rest (g2): all idle 100%, skew 0%" in text
         terminal.press("q")
         assert terminal.ends() == 0
 
@@ -184,7 +184,7 @@ def test_every_screen_fits(gpus: int, columns: int, lines: int, ascii_only: bool
 def test_what_is_long_is_told_to_its_end(columns: int) -> None:
     recent = Recent([GR], 1, 4)
     recent.add(np.full((1, 1), 0.001), np.full((1, 1), 0.001), np.full(1, 50.0 * MS), 50 * MS)
-    said, group = " ".join(["what was said"] * 12), f"all ({', '.join(f'g{k}' for k in range(16))}): skew 3.0%"
+    said, group = " ".join(["what was said"] * 12), f"all ({', '.join(f'g{k}' for k in range(16))}): skew 3%"
     scene = Scene("verdicts", ["g0"], recent.windows(), recent.codes(), 0.05, said, [group])
     text = plain(screen(scene, columns, 40))
     words = " ".join(text.split())

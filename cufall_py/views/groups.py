@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cufall_py.analysis.groups import Across, Group
-from cufall_py.shown import MISSING
+from cufall_py.shown import MISSING, percent
 
 from .tables import Table
 
@@ -20,7 +20,7 @@ def table(group: Group, labels: Sequence[str]) -> Table:
     found = group.across
     columns = (found.work, found.idle, found.waiting, found.bubble, found.alone)
     rows = [
-        (labels[position], *(_percent(float(column[k])) for column in columns), _lag(group, k))
+        (labels[position], *(percent(float(column[k])) for column in columns), _lag(group, k))
         for k, position in enumerate(group.positions)
     ]
     return Table(HEAD, rows)
@@ -33,12 +33,12 @@ def line(group: Group, labels: Sequence[str]) -> str:
 
 def told(found: Across, labels: Sequence[str]) -> str:
     """The same of a group whose GPUs are called so."""
-    told = [f"all idle {_percent(found.all_idle)}", f"skew {_percent(found.skew)}"]
+    told = [f"all idle {percent(found.all_idle)}", f"skew {percent(found.skew)}"]
     if found.straggler >= 0:
         who, alone = labels[found.straggler], float(found.alone[found.straggler])
-        told.append(f"straggler {who} (alone at work {_percent(alone)})")
+        told.append(f"straggler {who} (alone at work {percent(alone)})")
     if found.measured < NEARLY_ALL:
-        told.append(f"of the {_percent(found.measured)} of frames in which each has a verdict")
+        told.append(f"of the {percent(found.measured)} of frames in which each has a verdict")
     return ", ".join(told)
 
 
@@ -48,7 +48,3 @@ def _lag(group: Group, k: int) -> str:
     if k == 0 or math.isnan(found.frames):
         return MISSING
     return f"{found.frames * frame_ms:.3g} ms +- {found.error * frame_ms:.2g}"
-
-
-def _percent(share: float) -> str:
-    return MISSING if math.isnan(share) else f"{100 * share:.1f}%"
