@@ -240,10 +240,15 @@ def test_gaps_that_launching_does_not_explain_are_not_called_a_mix_of_limits() -
     no counter."""
     shares = dict.fromkeys(CLASSES, 0.1)
     empty, busy = (WindowVerdict("mixed", "", shares, shares, {"gr": gr}) for gr in (0.2, 0.9))
-    told = list(advices([empty, busy, empty]))
-    assert len(told) == 2 and "no kernel runs for most of the time" in told[0] and "no one limit" in told[1]
+    told = list(advices([("a", empty), ("b", busy), ("c", empty)]))
+    assert len(told) == 2 and told[0].startswith("mixed (a, c): no kernel runs for most of the time")
+    assert told[1].startswith("mixed (b): no one limit")
+    (alone,) = advices([("a", busy), ("b", busy)])
+    assert alone.startswith("mixed: no one limit")
+    many = [*((str(k), empty) for k in range(9)), ("b", busy)]
+    assert next(advices(many)).startswith("mixed (0, 1, 2, 3, 4, 5 and 3 more): ")
     lost, lacks = (WindowVerdict("unknown", "", shares, shares, {}, missing) for missing in ((), ("fma",)))
-    told = list(advices([lost, lacks]))
+    told = list(advices([("a", lost), ("b", lacks)]))
     assert "a GPU lost" in told[0] and "was not measured: fma" in told[1]
 
 

@@ -196,8 +196,14 @@ def verdict_table(report: Report) -> Table:
 
 
 def advices(report: Report) -> Iterator[str]:
-    """What to do about each verdict of a region, told once."""
-    return verdict.advices(window for scope in _scopes(report) for window in report.summary.verdicts[scope.name])
+    """What to do about each verdict, told once, with the regions in which it holds, or the GPUs if there are none."""
+    scopes = _scopes(report)
+    labels = [opened.label for opened in report.opened]
+    return verdict.advices(
+        (label if len(scopes) == 1 else scope.name or EVERYTHING, window)
+        for scope in scopes
+        for label, window in zip(labels, report.summary.verdicts[scope.name], strict=True)
+    )
 
 
 def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> Table:

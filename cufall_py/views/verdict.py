@@ -16,6 +16,8 @@ from .waterfall import clock
 NAME_WIDTH = max(map(len, CLASSES))
 LEAST_SHARE = 0.0005
 """What rounds to 0.0 % is not named."""
+MOST_PLACES = 6
+"""Of those where a sentence holds, so many are named."""
 
 
 def evidence_text(verdict: str, means: Mapping[str, float]) -> str:
@@ -70,8 +72,18 @@ def row(start_ns: int, gpus: Sequence[str], verdicts: Sequence[str], means: Sequ
     return f"{clock(start_ns)} {'  '.join(parts)}"
 
 
-def advices(windows: Iterable[WindowVerdict]) -> Iterator[str]:
-    """What to do about each class among these, each sentence once; of unknown with all that any of them lacked."""
+def advices(windows: Iterable[tuple[str, WindowVerdict]]) -> Iterator[str]:
+    """What to do about each class among these (place, window), each sentence once, with the places where it holds if
+    there are several sentences; of unknown with all that any of them lacked."""
     windows = list(windows)
-    lacking = tuple(dict.fromkeys(name for w in windows if w.verdict == "unknown" for name in w.missing))
-    yield from dict.fromkeys(f"{w.verdict}: {advice(w.verdict, w.missing and lacking, w.means)}" for w in windows)
+    lacking = tuple(dict.fromkeys(name for _, w in windows if w.verdict == "unknown" for name in w.missing))
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for place, w in windows:
+        found.setdefault((w.verdict, advice(w.verdict, w.missing and lacking, w.means)), {})[place] = None
+    for (name, sentence), places in found.items():
+        yield f"{name}{f' ({_listed([*places])})' * (len(found) > 1)}: {sentence}"
+
+
+def _listed(places: Sequence[str]) -> str:
+    more = len(places) - MOST_PLACES
+    return ", ".join(places[:MOST_PLACES]) + (f" and {more} more" if more > 0 else "")
