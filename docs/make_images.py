@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 METRICS = [word for name in ("tensor", "sm", "gr", "dram", "fma") for word in ("--metric", name)]
 PICTURES = {
     "timeline": (132, 13, 41.0, ["demo", "--view", "timeline", "--color", *METRICS]),
-    "verdict": (132, 12, 41.0, ["demo", "--view", "verdict", "--color"]),
+    "verdict": (146, 12, 41.0, ["demo", "--view", "verdict", "--color"]),
     "waterfall": (132, 16, 9.4, ["demo", "--color", "--width", "12", *METRICS[:8]]),
 }
 """Columns, lines, seconds after the start, and the words after `cufall`."""
