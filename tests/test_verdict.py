@@ -32,7 +32,7 @@ def judged(table: DecisionTable = TABLE, **values: float | None) -> tuple[str, s
         given_.setdefault("gap_within", 1 - given_["gr"])
     means = {name: np.array([value]) for name, value in given_.items() if value is not None}
     found = classify(means, 1, table)
-    (runner_up,), (distance,) = rivals(means, 1, table)
+    (runner_up,), (distance,) = rivals(means, found.classes, table)
     named = CLASSES[runner_up] if runner_up != NONE else ""
     return found.names()[0], named, float(distance), missing_names(int(found.missing[0]))
 

@@ -83,15 +83,14 @@ def classify(means: Mapping[str, Floats], frames: int, table: DecisionTable = TA
     return Verdicts(classes, missing, possible)
 
 
-def rivals(means: Mapping[str, Floats], frames: int, table: DecisionTable = TABLE) -> tuple[Codes, Floats]:
-    """(frames,) of each frame that `classify` takes: the runner-up, a position in CLASSES (NONE: no other is near), and
-    the distance.
+def rivals(means: Mapping[str, Floats], classes: Codes, table: DecisionTable = TABLE) -> tuple[Codes, Floats]:
+    """Of frames that `classify` gave these classes, (n,) each: the runner-up, a position in CLASSES (NONE: no other is
+    near), and the distance.
 
     The distance is the share of the nearest edge by which what is nearest to it would have to change for another class:
     0 at the edge, NaN for unknown. The runner-up of an unknown frame is the first class in the table that it may be.
     """
-    evidence = Evidence(means, frames, table.reachable)
-    classes = classify(means, frames, table).classes
+    evidence = Evidence(means, len(classes), table.reachable)
     runners_up, distance = _nearest(classes, table, evidence)
     unknown = classes == UNKNOWN
     runners_up[unknown], distance[unknown] = NONE, np.nan

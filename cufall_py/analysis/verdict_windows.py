@@ -185,7 +185,7 @@ def with_nearness(
     turns: where less than half of the time had the verdict, or the means alone would give another.
     """
     classes = classify(evidence, len(windows), table).classes
-    found = zip(windows, classes, *rivals(evidence, len(windows), table), strict=True)
+    found = zip(windows, classes, *rivals(evidence, classes, table), strict=True)
     return [
         replace(window, nearest="" if near == NONE else CLASSES[near], distance=float(distance))
         if code != UNKNOWN and window.verdict == CLASSES[code] and window.share >= HALF

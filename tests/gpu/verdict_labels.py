@@ -101,8 +101,8 @@ def labelled(path: Path) -> dict[str, Labelled]:
 def of_load(samples: Samples, metrics: MetricSet, spans: list[Span]) -> Labelled:
     """Of the frames wholly inside any of the spans."""
     frames = FrameTotals.join([inside(frame_totals(samples, metrics, FRAME_NS), span) for span in spans])
-    runners_up, _ = rivals(evidence_of(frames, metrics), len(frames))
     verdicts, means = verdicts_of(frames, metrics), means_of(whole(frames), metrics) if len(frames) else {}
+    runners_up, _ = rivals(evidence_of(frames, metrics), verdicts.classes)
     return Labelled(
         len(frames),
         _shares(verdicts.names()),
