@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import re
 import signal
@@ -25,6 +26,8 @@ BOOT = (
 `module:entry` of it with the words that follow."""
 ANSWER_S, LEAVE_S = 60.0, 1.0
 """How long an answer may take; how long a process that was killed may."""
+LOOK_S = 0.002
+"""How often one that is waited for is looked at."""
 PYTHON_OF_SCRIPT = re.compile(r"^(?:#!|'''exec' [\"']?)(/[^\"'\n]*python[^\"'\s]*)", re.MULTILINE)
 """The first line of a script that pip or pipx made, or the second one where the path is long or has spaces."""
 INSTALL = (
@@ -33,13 +36,40 @@ INSTALL = (
 )
 
 
+class Process(subprocess.Popen[bytes]):
+    """A child that is asked and waited for without a lock.
+
+    Popen's own takes one, which stays taken where a signal's handler raises just then: whoever waits for the child next
+    waits for ever. A supervisor is asked a hundred times a second, and signals end a reader by an exception.
+    """
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # an exception came when its end was known and not yet kept
+                pid, status = self.pid, 0
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            time.sleep(LOOK_S)
+        return code
+
+
 def launch(source: str) -> subprocess.Popen[bytes]:
     """A supervisor for this source, loading; the plan on its stdin starts it, the end of its stdin ends it.
 
     Raises LibraryProblem when no interpreter can sample.
     """
     try:
-        return subprocess.Popen(
+        return Process(
             command(interpreter(source), "launch:sample", source),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -77,7 +107,7 @@ class Question:
     def __init__(self, python: str, entry: str, *words: str) -> None:
         self._python, self._entry, self._until = python, entry, time.monotonic() + ANSWER_S
         try:
-            self._process = subprocess.Popen(
+            self._process = Process(
                 command(python, entry, *words),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
