@@ -62,6 +62,13 @@ def headrooms(report: Report, question: Question) -> list[Headroom]:
     return found
 
 
+def told(report: Report, question: Question) -> list[Headroom]:
+    """The same for a person: of one region everything is itself, and is not told again."""
+    found = headrooms(report, question)
+    of_regions = [of for of in found if of.region]
+    return of_regions if report.region and of_regions else found
+
+
 def _of_row(report: Report, question: Question, region: str, k: int, row: Row) -> Iterator[Headroom]:
     found = dict(zip(report.summary.metrics, row.metrics, strict=True))
     tensor, active, memory = (found[name].mean if name in found else math.nan for name in METRICS)

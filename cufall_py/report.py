@@ -37,6 +37,7 @@ class Report:
 
     `keep` is what it was thinned by, empty if it was not; `own_extremes` names the metrics of whose longer samples no
     extremes were kept. `kinds` are those of its events. `turn`: which set of a rotation it is, None for one of none.
+    `region`: the one that alone is reported, empty for all.
     """
 
     path: str
@@ -50,6 +51,7 @@ class Report:
     own_extremes: tuple[str, ...] = ()
     kinds: frozenset[str] = frozenset()
     turn: Turn | None = None
+    region: str = ""
 
 
 class Reading:
@@ -75,6 +77,7 @@ class Reading:
         groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.path, self._recording, self.judging = str(path), Recording(path, say), judging
+        self.region = part.region
         recorded = self._recording.opened
         if not recorded:
             raise CufallError(f"{path}: its head describes no GPU")
@@ -166,6 +169,7 @@ class Reading:
             self._own_extremes() if of.keep else (),
             frozenset(told.kinds),
             of.turn,
+            self.region,
         )
 
     def _own_extremes(self) -> tuple[str, ...]:

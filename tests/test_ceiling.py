@@ -425,7 +425,8 @@ def test_a_report_as_text(decode: str, capfd: pytest.CaptureFixture[str]) -> Non
     lines = out.splitlines()
     at = next(k for k, line in enumerate(lines) if line.startswith("tensor pipe: measured, ceiling"))
     assert lines[at + 1].split()[:7] == ["REGION", "GPU", "BY", "LIMIT", "MEASURED", "CEILING", "GAP"]
-    model = next(line.split() for line in lines[at:] if line.startswith("everything  g0   model"))
+    model = next(line.split() for line in lines[at:] if line.startswith("decode  g0   model"))
+    assert not any(line.startswith("everything") for line in lines)
     assert model[3:5] == ["memory", "0.10%"]
     assert code == 0 and "g1: no ceiling: no data sheet of Made-up GPU is known" in lines
     assert any("decode at batch 4, 1000 tokens of context" in line for line in lines)

@@ -165,7 +165,15 @@ def test_a_part_of_it(three: str, capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_regions_outside_the_part_have_no_rows(three: str, capfd: pytest.CaptureFixture[str]) -> None:
     _, out, _ = ends("--region busy", capfd, three)
-    assert {line.split()[0] for line in out.splitlines() if " g0 " in line} == {"everything", "all", "busy"}
+    assert {line.split()[0] for line in out.splitlines() if " g0 " in line} == {"all", "busy"}
+
+
+def test_one_region_is_told_once(three: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert "everything" in ends("--from 1 --to 2", capfd, three)[1]
+    assert "everything" not in ends("--region busy", capfd, three)[1]
+    assert "everything" not in ends("--region busy --markdown -", capfd, three)[1]
+    scopes = document(capfd, three, words="--region busy")["recordings"][0]["scopes"]  # type: ignore[index]
+    assert scopes[0]["region"] is None
 
 
 def test_a_counter_by_its_name_over_another(three: str, capfd: pytest.CaptureFixture[str]) -> None:

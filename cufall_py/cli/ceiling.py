@@ -96,11 +96,11 @@ def lines(report: Report, question: Question | None, ascii_only: bool) -> list[s
     """The answer as text."""
     if not question:
         return []
-    from cufall_py.headroom import headrooms
+    from cufall_py.headroom import told
     from cufall_py.views.headroom import lines
 
     kinds = [opened.device.name for opened in report.opened]
-    return lines(question, headrooms(report, question), kinds, ascii_only)
+    return lines(question, told(report, question), kinds, ascii_only)
 
 
 def with_ceilings(document: dict[str, Any], reports: Sequence[Report], question: Question | None) -> dict[str, Any]:

@@ -178,14 +178,14 @@ def _server_sections(servers: Sequence[Served]) -> Iterator[Section]:
 
 def _sections(report: Report, question: Question | None) -> Iterator[Section]:
     """What is told of each region: its verdicts, and where that is asked for its ceilings."""
-    from cufall_py.headroom import headrooms
+    from cufall_py.headroom import told
     from cufall_py.views import headroom, summary
     from cufall_py.views.html_data import Section
 
     if summary.has_verdicts(report):
         yield Section(summary.verdict_title(report), summary.verdict_table(report), [*summary.advices(report)])
     if question:
-        found, kinds = headrooms(report, question), [opened.device.name for opened in report.opened]
+        found, kinds = told(report, question), [opened.device.name for opened in report.opened]
         yield Section(headroom.TITLE, headroom.table(found), [*headroom.notes(question, found, kinds)])
 
 

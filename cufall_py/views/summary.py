@@ -212,8 +212,10 @@ def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> 
 
 
 def _scopes(report: Report) -> list[Scope]:
-    """Everything, and the regions of which something lies in what is reported."""
-    return [scope for scope in report.summary.scopes if not scope.name or scope.wanted_s]
+    """Everything, and the regions of which something lies in what is reported; of one region everything is itself."""
+    found = [scope for scope in report.summary.scopes if not scope.name or scope.wanted_s]
+    of_one = report.region and any(scope.name == report.region for scope in found)
+    return [scope for scope in found if scope.name] if of_one else found
 
 
 def _rows(report: Report) -> Iterator[tuple[tuple[str, str], Row]]:
@@ -253,7 +255,7 @@ def _notes(report: Report) -> Iterator[str]:
     group = report.summary.scopes[0].group
     if group and group.unlike_kinds:
         yield f"all: an average over unlike GPUs ({', '.join(group.unlike_kinds)})"
-    for scope in report.summary.scopes:
+    for scope in _scopes(report):
         yield from _unlike_notes(report, scope)
     if has_verdicts(report):
         yield from advices(report)
