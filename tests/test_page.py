@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cufall_py.cli.pages import write_html
+from cufall_py.cli.playing import DEMO_FILE
 from cufall_py.report import Reading
 from cufall_py.resolve import Wanted
 from tests import chromium
@@ -195,6 +196,28 @@ def test_gpus_metrics_and_scales_are_switched(tab: chromium.Tab) -> None:
     assert tab.run(plots) == ["tensor", "verdict", "SM clock, MHz", "power, W"]
     press(tab, "power")
     assert tab.run(plots) == ["tensor", "verdict", "SM clock, MHz"]
+
+
+NUMBERS = "JSON.stringify(cufall.panels.map((p) => p.chart?.axes[1]?._values ?? []).flat().filter(Boolean))"
+FIT = "cufall.panels[1].chart.axes[1].size() - cufall.panels[1].chart.axes[1].gap"
+WIDEST = """
+((texts) => {
+  const ctx = document.createElement("canvas").getContext("2d");
+  ctx.font = "12px system-ui, sans-serif";
+  return Math.max(...texts.map((text) => ctx.measureText(text).width));
+})(%s)
+"""
+
+
+def test_large_numbers_fit_beside_their_axis(browser: chromium.Tab, tmp_path: Path) -> None:
+    """Up to 800 million CTAs a second, cut at the left edge, read 0000000 on each line."""
+    write_html(Reading(DEMO_FILE), str(tmp_path / "run.html"))
+    browser.size(*WIDE)
+    browser.open(tmp_path / "run.html")
+    browser.settle()
+    numbers = json.loads(browser.run(NUMBERS))
+    assert {"200K", "500M", "100 %", "2000"} <= set(numbers)
+    assert browser.run(WIDEST % json.dumps(numbers)) <= browser.run(FIT)
 
 
 STRIP = """

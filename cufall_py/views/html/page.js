@@ -281,12 +281,17 @@
     values: (u, at, k, space, step) => at.map((second) => `${second.toFixed(digitsOf(step))} s`),
   };
 
+  const LARGE = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
+
+  /** A number of an axis, of no more characters than it has room for. */
+  const onAxis = (number) => (Math.abs(number) >= 1e5 ? LARGE.format(number) : `${+number.toPrecision(6)}`);
+
   function valueAxis(panel) {
     const { plot } = panel;
     return {
       ...AXIS, size: 58, gap: 6, grid: GRID, space: 26,
       ...(isLog(plot) && { splits: () => [0.01, 0.1, 1, 10, 100].filter((v) => v <= Math.max(100, plot.top)) }),
-      values: (u, at) => at.map((v) => (v === null ? "" : isLog(plot) && v === LEAST_PERCENT ? "≤ .01 %" : +v.toPrecision(6) + (plot.unit === "%" ? " %" : ""))),
+      values: (u, at) => at.map((v) => (v === null ? "" : isLog(plot) && v === LEAST_PERCENT ? "≤ .01 %" : onAxis(v) + (plot.unit === "%" ? " %" : ""))),
     };
   }
 
