@@ -69,6 +69,11 @@ def notes(question: Question, found: Sequence[Headroom], kinds: Sequence[str]) -
     of_model = [of for of in found if of.by == BY_MODEL and not math.isnan(of.gap.ceiling.ratio)]
     if unclocked := dict.fromkeys(f"g{of.gpu} {of.mhz:.0f} MHz" for of in of_model if of.clock == CLOCK_STATED):
         yield f"the SM clock was not measured, so it is the data sheet's: {', '.join(unclocked)}"
+    if len({of.region for of in of_model}) > 1:
+        yield (
+            "a model's row is right only where the work was what --phase, --batch and --context say: --region NAME "
+            "tells one region alone"
+        )
     if any(of.gap.measured > of.gap.ceiling.ratio for of in of_model):
         yield (
             "more than the model's ceiling was measured: products are padded to whole tiles, or more tokens went "
