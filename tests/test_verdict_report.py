@@ -91,7 +91,7 @@ def test_what_was_not_measured_is_unknown_and_named(without_fma: str, capfd: pyt
 def test_a_person_reads_classes_evidence_and_advice(known: str, capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = ends("--metric tensor", capfd, known)
     lines = out.splitlines()
-    at = lines.index("verdict, of frames of 50 ms")
+    at = lines.index("verdict, of frames of 50 ms; evidence: means of all their time")
     assert lines[at + 1].split() == ["REGION", "GPU", "VERDICT", "SHARE", "BESIDES", "TO", "ITS", "EDGE", "EVIDENCE"]
     simt = next(line for line in lines[at:] if line.startswith("prefill-simt"))
     told = "prefill-simt g0 cuda-core-bound 100% 67%, next latency-bound fma 75%, alu 0%, tensor 0%, dram 3%"

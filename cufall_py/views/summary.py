@@ -182,7 +182,7 @@ def has_verdicts(report: Report) -> bool:
 
 
 def verdict_title(report: Report) -> str:
-    return f"verdict, of frames of {report.judging.frame_ns / 1e6:g} ms"
+    return f"verdict, of frames of {report.judging.frame_ns / 1e6:g} ms; evidence: means of all their time"
 
 
 def verdict_table(report: Report) -> Table:
