@@ -19,12 +19,14 @@ EVIDENCE: dict[str, tuple[str, ...]] = {
 }
 """What is shown of each class: first what decided."""
 TEXT = {
-    "idle": "nothing runs on it: look at what should give it work (requests, a queue, the data loader)",
+    "idle": "nothing runs on it: look at what should give it work (requests, a queue, the data loader); "
+    "Nsight Systems shows the host's side",
     "launch-bound": "it waits for the host between short kernels: try CUDA graphs or torch.compile; "
     "the PyTorch profiler or Nsight Systems shows the host's side",
     "memory-bound": "device memory is the limit: move fewer bytes (larger batch, smaller types, fused kernels); "
     "Nsight Compute shows how well a kernel uses it",
-    "tensor-bound": "the tensor pipe is the limit: more speed takes a smaller type, less work or more GPUs",
+    "tensor-bound": "the tensor pipe is the limit: more speed takes a smaller type, less work or more GPUs; Nsight "
+    "Compute tells what single kernels leave of it",
     "cuda-core-bound": "the work runs on the CUDA cores, not on the tensor pipe: check data types (fp32 without TF32) "
     "and which kernels are chosen; the PyTorch profiler names them",
     "waiting": "kernels are resident and wait (a collective, a flag, another GPU): look for the rank that does not; "
