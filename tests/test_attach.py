@@ -109,7 +109,7 @@ def test_phases_add_up_to_the_time_there_is(attached: subprocess.CompletedProces
     recorded = Recording(folder_of(attached) / "run.cufall").outline()
     whole_s = (recorded.end_ns - recorded.start_ns) / 1e9
     assert sum(phase["seconds"] for phase in phases.values()) == pytest.approx(whole_s, abs=0.25)
-    assert phases["decode"]["seconds"] + phases["mixed"]["seconds"] > 2.5
+    assert phases["decode"]["seconds"] + phases["mixed"]["seconds"] > 3
 
 
 def test_requirements_are_judged_of_servers_and_of_gpus(attached: subprocess.CompletedProcess[str]) -> None:
