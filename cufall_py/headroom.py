@@ -63,10 +63,8 @@ def headrooms(report: Report, question: Question) -> list[Headroom]:
 
 
 def told(report: Report, question: Question) -> list[Headroom]:
-    """The same for a person: of one region everything is itself, and is not told again."""
-    found = headrooms(report, question)
-    of_regions = [of for of in found if of.region]
-    return of_regions if report.region and of_regions else found
+    """The same for a person."""
+    return report.once(headrooms(report, question), lambda of: of.region)
 
 
 def _of_row(report: Report, question: Question, region: str, k: int, row: Row) -> Iterator[Headroom]:

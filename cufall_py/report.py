@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from .saying import Say
 from .sources import Opened
 from .spans import FOREVER_NS, Span, union
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Report:
@@ -52,6 +55,12 @@ class Report:
     kinds: frozenset[str] = frozenset()
     turn: Turn | None = None
     region: str = ""
+
+    def once(self, found: Sequence[T], region: Callable[[T], str]) -> list[T]:
+        """For a person, of what is `found` of everything (its `region` is empty) and of regions: of one region
+        everything is itself, and is not told again."""
+        of_regions = [of for of in found if region(of)]
+        return of_regions if self.region and of_regions else list(found)
 
 
 class Reading:

@@ -212,10 +212,9 @@ def _table(places: Sequence[tuple[str, str]], columns: dict[str, list[str]]) -> 
 
 
 def _scopes(report: Report) -> list[Scope]:
-    """Everything, and the regions of which something lies in what is reported; of one region everything is itself."""
+    """Everything, and the regions of which something lies in what is reported."""
     found = [scope for scope in report.summary.scopes if not scope.name or scope.wanted_s]
-    of_one = report.region and any(scope.name == report.region for scope in found)
-    return [scope for scope in found if scope.name] if of_one else found
+    return report.once(found, lambda scope: scope.name)
 
 
 def _rows(report: Report) -> Iterator[tuple[tuple[str, str], Row]]:
